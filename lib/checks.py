@@ -1,0 +1,50 @@
+"""Refusals: one ValueError that names the thing, the argument, its value and what would do."""
+
+from math import isfinite
+from numbers import Integral, Real
+
+
+def counts(owner: str, **values: object) -> None:
+    """Refuse any of the values that is not a whole number of at least 1 (True is not a number here)."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            raise ValueError(f"{owner}: {name}={value!r} is not a count; use a whole number of at least 1")
+
+
+def counts_or_none(owner: str, **values: object) -> None:
+    """Refuse any of the values that is not a whole number of at least 0."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
+            raise ValueError(f"{owner}: {name}={value!r} is not a count; use a whole number of at least 0")
+
+
+def positive(owner: str, **values: object) -> None:
+    """Refuse any of the values that is not a finite number above 0."""
+    for name, value in values.items():
+        if not _finite(value) or value <= 0:  # type: ignore[operator]
+            raise ValueError(f"{owner}: {name}={value!r} will not do; use a finite number above 0")
+
+
+def not_negative(owner: str, **values: object) -> None:
+    """Refuse any of the values that is not a finite number of at least 0."""
+    for name, value in values.items():
+        if not _finite(value) or value < 0:  # type: ignore[operator]
+            raise ValueError(f"{owner}: {name}={value!r} will not do; use a finite number of at least 0")
+
+
+def shares(owner: str, **values: object) -> None:
+    """Refuse any of the values that is not above 0 and at most 1."""
+    for name, value in values.items():
+        if not _finite(value) or not 0 < value <= 1:  # type: ignore[operator]
+            raise ValueError(f"{owner}: {name}={value!r} is not a share; use a number above 0 and at most 1")
+
+
+def named(owner: str, **values: object) -> None:
+    """Refuse any of the values that is not a string with something in it."""
+    for name, value in values.items():
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"{owner}: {name}={value!r} says nothing; use a string that is not empty")
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)

@@ -1,0 +1,130 @@
+"""The roofline: a step takes as long as its arithmetic or its memory traffic, whichever is longer.
+
+What a step has to do (`Work`) is counted exactly from the model; how long that takes is a *price*, a function
+`(work, gpu, efficiency) -> seconds`. `step_time` is one price; others have the same form.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+from lib import checks
+from lib.hardware import GPU
+from lib.models import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one step does: FLOPs in matrix products and in attention, bytes of weights and of cache read."""
+
+    gemm_flops: float
+    attention_flops: float
+    weight_bytes: float
+    kv_bytes: float
+
+    @property
+    def flops(self) -> float:
+        """All FLOPs."""
+        return self.gemm_flops + self.attention_flops
+
+    @property
+    def bytes(self) -> float:
+        """All bytes read."""
+        return self.weight_bytes + self.kv_bytes
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs per byte read."""
+        return self.flops / self.bytes if self.bytes else inf
+
+    def __add__(self, other: "Work") -> "Work":
+        """Both in one step: FLOPs and cache reads add up, the weights are read once."""
+        return Work(
+            self.gemm_flops + other.gemm_flops,
+            self.attention_flops + other.attention_flops,
+            max(self.weight_bytes, other.weight_bytes),
+            self.kv_bytes + other.kv_bytes,
+        )
+
+
+NO_WORK = Work(0, 0, 0, 0)
+
+
+def prefill(model: Model, tokens: int, past: int = 0) -> Work:
+    """Work of computing `tokens` prompt tokens when `past` before them are cached.
+
+    Every token passes the layers, only the last one the head, and token i attends to past + i keys. The
+    cached keys' reads are left out: they hide under the arithmetic of any chunk worth the name.
+    """
+    checks.counts("prefill", tokens=tokens)
+    checks.counts_or_none("prefill", past=past)
+    return Work(
+        gemm_flops=2 * (model.active_layer_params * tokens + model.head_params),
+        attention_flops=model.flops_per_pair * tokens * (2 * past + tokens + 1) // 2,
+        weight_bytes=model.weight_bytes(tokens),
+        kv_bytes=0,
+    )
+
+
+def decode(model: Model, batch: int, context: int) -> Work:
+    """Work of one token for each of `batch` streams that all have `context` tokens."""
+    checks.counts("decode", batch=batch, context=context)
+    return decode_uneven(model, batch, batch * context)
+
+
+def decode_uneven(model: Model, batch: int, total_context: int) -> Work:
+    """Work of one token for each of `batch` streams whose contexts add up to `total_context` tokens.
+
+    The cache is read once; a Mamba state is read and written.
+    """
+    checks.counts("decode_uneven", batch=batch, total_context=total_context)
+    return Work(
+        gemm_flops=2 * (model.active_layer_params + model.head_params) * batch,
+        attention_flops=model.decode_flops_per_pair * total_context,
+        weight_bytes=model.weight_bytes(batch),
+        kv_bytes=model.kv_bytes_per_token * total_context + 2 * model.state_bytes * batch,
+    )
+
+
+def ridge(gpu: GPU) -> float:
+    """FLOPs per byte at which the GPU's arithmetic and its memory take equally long."""
+    return gpu.peak_flops / gpu.bandwidth
+
+
+def bound(work: Work, gpu: GPU) -> str:
+    """What limits the work on this GPU: "compute" or "memory"."""
+    return "compute" if work.intensity >= ridge(gpu) else "memory"
+
+
+def ideal_time(work: Work, gpu: GPU) -> float:
+    """Seconds at the GPU's full rates, arithmetic and reads overlapping perfectly: the floor of any price."""
+    return max(work.flops / gpu.peak_flops, work.bytes / gpu.bandwidth)
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """What is really reached: shares of peak FLOP/s and of bandwidth, and seconds that every step costs."""
+
+    compute: float = 1.0
+    bandwidth: float = 1.0
+    overhead: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.shares("Efficiency", compute=self.compute, bandwidth=self.bandwidth)
+        checks.not_negative("Efficiency", overhead=self.overhead)
+
+
+PUBLISHED = Efficiency(compute=0.47, bandwidth=0.75, overhead=0.002)
+
+Price = Callable[[Work, GPU, Efficiency], float]
+
+
+def step_time(work: Work, gpu: GPU, efficiency: Efficiency) -> float:
+    """Seconds of a step when arithmetic and reads overlap, each at its efficiency, plus the overhead."""
+    return (
+        max(
+            work.flops / (gpu.peak_flops * efficiency.compute),
+            work.bytes / (gpu.bandwidth * efficiency.bandwidth),
+        )
+        + efficiency.overhead
+    )
