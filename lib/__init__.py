@@ -1,0 +1,1 @@
+"""Small models that compute every number in the book."""

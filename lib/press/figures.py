@@ -1,0 +1,91 @@
+"""Figures as inline SVG: one style, text that stays text, colours that follow the page's light or dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from html import escape
+from itertools import count
+from typing import TYPE_CHECKING
+
+from lib.press.show import Html, table_markup
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# One colour, one meaning, on every page (Okabe and Ito's palette).
+PREFILL, DECODE, TRANSFER, CPU, WAITING = "#D55E00", "#0072B2", "#CC79A7", "#009E73", "#808080"
+OTHER, EXTRA = "#E69F00", "#56B4E9"
+INK, FAINT = "#010203", "#040506"  # the page's text colour, and a faint line
+NAMES = {
+    PREFILL: "--prefill", DECODE: "--decode", TRANSFER: "--transfer", CPU: "--cpu", WAITING: "--waiting",
+    OTHER: "--other", EXTRA: "--extra",
+}  # fmt: skip
+STYLE: dict[str, object] = {
+    "svg.fonttype": "none", "svg.hashsalt": "book", "font.family": "sans-serif", "font.size": 11,
+    "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none", "hatch.color": INK,
+    "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
+    "legend.frameon": False, "legend.fontsize": 10, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "grid.color": FAINT, "grid.linewidth": 0.6, "axes.axisbelow": True, "lines.linewidth": 2,
+    "lines.markersize": 6, "hatch.linewidth": 0.6,
+}  # fmt: skip
+_numbers = count(1)
+
+
+def draw(
+    plot: Callable[[Axes], object], title: str, alt: str, data: dict[str, Sequence[object]], size: tuple[float, float] = (6.4, 3.8)
+) -> Html:
+    """Return a figure: `plot` draws into Matplotlib axes; the title is the message; `data` stands in a table below.
+
+    alt says what a reader who cannot see it needs to know. Numbers in `data` are shown to 3 significant digits.
+    size: in inches, of the drawing; keep the width at 6.4 so that text stays legible at 390 px.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure as Canvas
+
+    if not title or not alt or not data:
+        raise ValueError("draw: title, alt and data are needed; say the message, describe the figure, give its data")
+    with matplotlib.rc_context(STYLE):
+        canvas = Canvas(figsize=size, layout="constrained")
+        plot(canvas.subplots())
+        sheet = io.StringIO()
+        canvas.savefig(sheet, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    rounded = {header: [three_digits(value) for value in column] for header, column in data.items()}
+    return Html(
+        f'<div class="figure"><p class="figure-title">{escape(title)}</p>{clean(sheet.getvalue(), alt)}'
+        f'<details class="figure-data"><summary>The data</summary>{table_markup(rounded)}</details></div>',
+        f"<figure: {title}>",
+    )
+
+
+def three_digits(value: object) -> object:
+    """Return a number to 3 significant digits as text; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    if value == 0 or not abs(value) < float("inf"):
+        return str(value)
+    rounded = float(f"{value:.3g}")
+    if 1e-4 <= abs(rounded) < 1e7:
+        decimals = max(0, 2 - int(f"{rounded:e}".partition("e")[2]))
+        return f"{rounded:,.{decimals}f}"
+    return f"{rounded:.2e}"
+
+
+def clean(svg: str, alt: str) -> str:
+    """Return Matplotlib's SVG ready for a page: no metadata, unique ids, the page's colours, its text alternative."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style\b.*?</style>|<!--.*?-->", "", svg, flags=re.S)
+    prefix = f"figure{next(_numbers)}-"
+    svg = re.sub(r'\bid="', f'id="{prefix}', svg)
+    svg = re.sub(r'((?:xlink:)?href="#|url\(#)', rf"\1{prefix}", svg)
+    svg = re.sub(f"{INK}", "currentColor", svg, flags=re.I)
+    svg = re.sub(f"{FAINT}", "var(--faint, #88888855)", svg, flags=re.I)
+    for colour, name in NAMES.items():
+        svg = re.sub(colour, f"var({name}, {colour})", svg, flags=re.I)
+    width, height = re.search(r'viewBox="0 0 (\S+) (\S+)"', svg).groups()  # type: ignore[union-attr]
+    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    label = escape(alt, quote=True)
+    style = f"max-width:{float(width) * 4 / 3:.0f}px"
+    return svg.replace("<svg ", f'<svg class="plot" stroke-linejoin="round" role="img" aria-label="{label}" style="{style}" ', 1)

@@ -1,0 +1,137 @@
+"""The review's figures, held against what a page computes."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from lib.press.show import Html, table_markup
+
+QUOTED = ("guide_", "fabric_lib", "image_ms_", "cpu_saved_ms")  # what the review quotes and does not compute
+
+
+@cache
+def figures() -> dict[str, Any]:
+    """Return the whole of `lib/data/published.toml`, decimals at their printed precision."""
+    return tomllib.loads(files("lib.data").joinpath("published.toml").read_text("utf8"), parse_float=Decimal)
+
+
+def get(path: str) -> Any:
+    """Return one figure or table by its dotted path, floats as floats: `get("roofline.ridge_flops_per_byte")`."""
+    return plain(find(path))
+
+
+def find(path: str) -> Any:
+    """Return one figure or table of the file as it is."""
+    here: Any = figures()
+    for key in split(path):
+        if not isinstance(here, Mapping) or key not in here:
+            raise ValueError(f"published: no {path!r}; at {key!r} there are {', '.join(here)}")
+        here = here[key]
+    return here
+
+
+def split(path: str) -> list[str]:
+    """Split a dotted path; a key that contains a dot stands in quotes."""
+    parts = path.split('"')
+    return [key for i, part in enumerate(parts) for key in ([part] if i % 2 else part.split(".")) if key]
+
+
+def plain(value: Any) -> Any:
+    """Return the value with every Decimal made a float."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield (path, leaf) for every figure or list of figures in a table."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from leaves(item, f'{path}."{key}"' if "." in key else f"{path}.{key}")
+    else:
+        yield path, value
+
+
+def agrees(computed: Any, printed: Any) -> bool:
+    """Tell whether a computed value rounds to the printed one, at the printed precision; exact ties may go either way.
+
+    >>> agrees(332.47, Decimal("332.5")), agrees(332.56, Decimal("332.5")), agrees([8, 2.4], [8, 2]), agrees("a", "b")
+    (True, False, True, False)
+    """
+    if isinstance(printed, list):
+        return (
+            isinstance(computed, (list, tuple))
+            and len(computed) == len(printed)
+            and all(map(agrees, computed, printed))
+        )
+    if isinstance(printed, (int, Decimal)) and not isinstance(printed, bool):
+        if isinstance(computed, (str, bool)) or computed is None:
+            return False
+        half = Decimal(1).scaleb(int(Decimal(printed).as_tuple().exponent)) / 2
+        # a tie of two floats can be off by their own rounding
+        return abs(Decimal(computed) - printed) <= half * (1 + Decimal("1e-9"))
+    return bool(computed == printed)
+
+
+def shown(value: Any, like: Any) -> str:
+    """Return a value as text, at the precision of the printed one."""
+    if isinstance(like, list) and isinstance(value, (list, tuple)):
+        padded = [*like, *[like[-1] if like else ""] * (len(value) - len(like))]
+        return ", ".join(map(shown, value, padded))
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        return str(value)
+    exponent = int(Decimal(like).as_tuple().exponent) if isinstance(like, (int, Decimal)) else -3
+    if exponent > 0:
+        return f"{Decimal(value):.{len(Decimal(like).as_tuple().digits) - 1}e}"
+    return f"{Decimal(value):,.{-exponent}f}"
+
+
+def compare(
+    section: str, differs: Mapping[str, str] | None = None, quoted: tuple[str, ...] = (), **values: Any
+) -> Html:
+    """Return a table of the review's figures beside this page's, and claim them for the page.
+
+    section: a dotted path in published.toml; values: key -> what the page computed, of the same shape.
+    quoted: keys that the review itself quotes from elsewhere. differs: key -> why this page's figure is another one.
+    In a notebook a difference only shows; the build fails on one that `differs` does not explain.
+    """
+    differs = dict(differs or {})
+    if not values and not quoted:
+        raise ValueError("compare: no values; give at least one key=value or quoted=(key,)")
+    for key in quoted:
+        if not key.startswith(QUOTED) and not section.startswith("measured"):
+            raise ValueError(f"compare: quoted={key!r} is a figure that the review computes; give its value instead")
+    if unknown := set(differs) - set(values):
+        raise ValueError(f"compare: differs names {sorted(unknown)}, which are not compared; drop them")
+    rows: list[tuple[str, str, str, str]] = []
+    claims, problems = [], []
+    for key in [*values, *quoted]:
+        path = f'{section}."{key}"' if "." in key else f"{section}.{key}"
+        ours = dict(leaves(values[key], path)) if key in values else None
+        theirs = dict(leaves(find(path), path))
+        if ours is not None and ours.keys() != theirs.keys():
+            raise ValueError(f"compare: {path} has {sorted(theirs)}, not {sorted(ours)}; give the same keys")
+        for leaf, printed in theirs.items():
+            claims.append(leaf)
+            name = leaf.removeprefix(section).removeprefix(".")
+            if ours is None:
+                rows.append((name, shown(printed, printed), "–", "quoted"))
+            elif agrees(ours[leaf], printed):
+                rows.append((name, shown(printed, printed), shown(ours[leaf], printed), "agrees"))
+            else:
+                rows.append((name, shown(printed, printed), shown(ours[leaf], printed), differs.get(key, "differs")))
+                if key not in differs:
+                    problems.append(f"published: {leaf} is {shown(printed, printed)}, not {shown(ours[leaf], printed)}")
+        if key in differs and ours is not None and all(agrees(ours[leaf], p) for leaf, p in theirs.items()):
+            problems.append(f"published: {path} agrees, so nothing in differs is to be explained")
+    columns = dict(zip(("figure", "review", "this page", "verdict"), zip(*rows, strict=True), strict=True))
+    moved = sum(verdict not in ("agrees", "quoted") for *_, verdict in rows)
+    verdict = f"{len(rows)} published figures in [{section}], {moved} of them different here"
+    return Html(table_markup(columns, verdict), verdict, claim=claims, problem=problems)

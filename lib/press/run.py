@@ -1,0 +1,110 @@
+"""Executing chapters, and keeping what they printed for as long as nothing that it depends on changes."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+CACHE = ROOT / "_build" / "cache"
+PACKAGES = ("numpy", "matplotlib", "pillow", "jinja2", "pygments", "ipykernel")
+EXTENSIONS = {"amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"}
+
+
+class ChapterError(Exception):
+    """A cell of a chapter raised; the message names chapter, cell and error."""
+
+
+def fingerprint() -> str:
+    """Return a hash of everything besides a chapter's own cells that decides what it prints."""
+    digest = hashlib.sha256(sys.version.encode())
+    for path in sorted(p for p in (ROOT / "lib").rglob("*") if p.suffix in {".py", ".toml", ".csv", ".json"}):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    for name in PACKAGES:
+        digest.update(f"{name}=={version(name)}".encode())
+    return digest.hexdigest()[:16]
+
+
+def cache_path() -> Path:
+    """Return the folder of the executed chapters that are still true."""
+    return CACHE / fingerprint()
+
+
+def is_chapter(path: Path) -> bool:
+    """Tell whether a page is a MyST notebook, and so has cells to execute."""
+    from myst_nb.core.read import is_myst_markdown_notebook
+
+    return path.suffix == ".md" and bool(is_myst_markdown_notebook(path.read_text("utf8")))
+
+
+def read(path: Path) -> Any:
+    """Return a chapter as a notebook, cells not executed."""
+    from myst_nb.core.read import read_myst_markdown_notebook
+    from myst_parser.config.main import MdParserConfig
+
+    config = MdParserConfig(enable_extensions=EXTENSIONS)
+    return read_myst_markdown_notebook(path.read_text("utf8"), config, add_source_map=True, path=path)
+
+
+def executed(path: Path) -> Any | None:
+    """Return a chapter with the outputs that are kept for it, or None where there are none."""
+    from jupyter_cache import get_cache
+
+    try:
+        return get_cache(cache_path()).merge_match_into_notebook(read(path))[1]
+    except KeyError:
+        return None
+
+
+def keep(path: Path, notebook: Any, seconds: float) -> None:
+    """Keep an executed chapter for the next build."""
+    from jupyter_cache import get_cache
+    from jupyter_cache.base import CacheBundleIn
+
+    bundle = CacheBundleIn(notebook, str(path), data={"execution_seconds": seconds})
+    get_cache(cache_path()).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+
+
+def execute(path: Path, timeout: float = 120) -> tuple[Any, float]:
+    """Execute a chapter in a kernel of its own; return the notebook and the seconds that it took."""
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError
+
+    notebook, start = read(path), perf_counter()
+    client = NotebookClient(notebook, timeout=timeout, resources={"metadata": {"path": str(path.parent)}})
+    try:
+        client.execute()
+    except (CellExecutionError, CellTimeoutError) as error:
+        raise ChapterError(complaint(path, notebook, error)) from error
+    return notebook, perf_counter() - start
+
+
+def complaint(path: Path, notebook: Any, error: Exception) -> str:
+    """Return which cell of which chapter failed, and how."""
+    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    number = next((i for i, c in enumerate(codes, 1) if any(o.output_type == "error" for o in c.outputs)), 0)
+    what = getattr(error, "ename", type(error).__name__), getattr(error, "evalue", str(error))
+    cell = f"code cell {number}:\n\n{codes[number - 1].source}\n" if number else "a cell"
+    return f"{path.name}, {cell}\nraised {what[0]}: {what[1]}"
+
+
+def refresh(paths: Iterable[Path]) -> int:
+    """Execute those chapters that nothing is kept for, two at a time; return how many that were."""
+    stale = [path for path in paths if executed(path) is None]
+    with ThreadPoolExecutor(2) as pool:
+        futures = [(path, pool.submit(execute, path)) for path in stale]
+        errors = []
+        for path, future in futures:
+            try:
+                keep(path, *future.result())
+            except ChapterError as error:
+                errors.append(str(error))
+    if errors:
+        raise ChapterError("\n\n".join(errors))
+    return len(stale)

@@ -1,0 +1,135 @@
+"""What chapters show besides plots: source code, tables, and values that depend on the machine."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import platform
+from collections.abc import Callable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+INK = {  # pygments colour -> the page's variable, JupyterLab's variable, and a colour legible on white and on black
+    "#000001": "var(--code-keyword, var(--jp-mirror-editor-keyword-color, #8a5cf6))",
+    "#000002": "var(--code-string, var(--jp-mirror-editor-string-color, #b7553a))",
+    "#000003": "var(--code-number, var(--jp-mirror-editor-number-color, #2d8659))",
+    "#000004": "var(--code-comment, var(--jp-mirror-editor-comment-color, #7a7a7a))",
+    "#000005": "var(--code-name, var(--jp-mirror-editor-def-color, #3b7dd8))",
+}
+
+
+class Html:
+    """Something that shows itself as HTML; `press` tells the record about it."""
+
+    def __init__(self, markup: str, text: str, **press: Any):
+        self.markup, self.text, self.press = markup, text, press
+
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
+        return {"text/html": self.markup, "text/plain": self.text}, {"press": self.press} if self.press else {}
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def table(columns: dict[str, Sequence[object]], caption: str = "") -> Html:
+    """Return a table: one entry a column, its header (with the unit) and its cells, the first column naming the rows.
+
+    Numbers are shown as given, integers with thousands separators: round them to what they are worth first.
+    """
+    lengths = {header: len(cells) for header, cells in columns.items()}
+    if len(set(lengths.values())) != 1:
+        raise ValueError(f"table: columns have different lengths {lengths}; give each as many cells")
+    return Html(table_markup(columns, caption), f"<table: {', '.join(columns)}>")
+
+
+def table_markup(columns: dict[str, Sequence[object]], caption: str = "") -> str:
+    """Return the HTML of a table with a header row, and with row headers in the first column."""
+    head = "".join(f'<th scope="col">{escape(header)}</th>' for header in columns)
+    body = ""
+    for first, *rest in zip(*columns.values(), strict=True):
+        body += f'<tr><th scope="row">{escape(cell(first))}</th>'
+        body += "".join(f'<td{NUMBER_CLASS * is_number(value)}>{escape(cell(value))}</td>' for value in rest) + "</tr>"
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return (
+        f'<div class="table-box" role="region" tabindex="0" aria-label="{escape(caption or "Table: " + ", ".join(columns))}">'
+        f'<table class="table">{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+NUMBER_CLASS = ' class="number"'
+
+
+def is_number(value: object) -> bool:
+    """Tell whether a cell is set flush right."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def cell(value: object) -> str:
+    """Return the text of a table's cell."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:,}"
+    return str(value)
+
+
+def measured(value: float, unit: str, between: tuple[float, float], what: str = "") -> Html:
+    """Return a value measured on the machine at hand, with bounds that say what is plausible.
+
+    The record holds the bounds and not the value; a value outside of them fails the build.
+    """
+    low, high = between
+    if not low < high:
+        raise ValueError(f"measured: between={between} is empty; give (low, high) with low < high")
+    name = f"{what}: " if what else ""
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    shown = f"{name}{value:.3g} {unit}"
+    note = f"measured on this machine ({machine}); plausible from {low:g} to {high:g} {unit}"
+    problem = [] if low <= value <= high else [f"{shown} is not between {low:g} and {high:g} {unit}"]
+    return Html(
+        f'<p class="measured"><strong>{escape(shown)}</strong> <small>{escape(note)}</small></p>',
+        f"{shown}, {note}",
+        record=f"{name}measured here, plausible from {low:g} to {high:g} {unit}",
+        problem=problem,
+    )
+
+
+def source(*functions: Callable[..., Any] | type) -> Html:
+    """Return the highlighted source of functions or classes of `lib`, each with a link to its first line."""
+    blocks = []
+    for function in functions:
+        lines, first = inspect.getsourcelines(function)
+        path = Path(inspect.getfile(function)).resolve().relative_to(ROOT).as_posix()
+        link = f'<a href="../{path}#L{first}">{path}</a>'
+        name = escape(function.__qualname__)
+        blocks.append(
+            f'<figure class="source"><figcaption><code>{name}</code> in {link}</figcaption>'
+            f'<div class="highlight" role="region" tabindex="0" aria-label="Source of {name}">'
+            f"{highlighted(inspect.cleandoc(chr(10) + ''.join(lines)))}</div></figure>"
+        )
+    return Html("".join(blocks), "\n".join(inspect.getsource(function) for function in functions))
+
+
+def highlighted(code: str) -> str:
+    """Return Python code as HTML whose colours are CSS variables, so that it follows light and dark."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+    from pygments.style import Style
+    from pygments.token import Comment, Keyword, Name, Number, Operator, String, Token
+
+    class Ink(Style):
+        styles = {  # noqa: RUF012
+            Token: "", Keyword: "#000001", Operator.Word: "#000001", String: "#000002", Number: "#000003",
+            Comment: "#000004", Name.Function: "#000005", Name.Class: "#000005",
+        }  # fmt: skip
+
+    markup = str(highlight(code, PythonLexer(), HtmlFormatter(nowrap=True, noclasses=True, style=Ink)))
+    for colour, variable in INK.items():
+        markup = markup.replace(colour, variable)
+    return f"<pre>{markup}</pre>"

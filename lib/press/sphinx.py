@@ -1,0 +1,163 @@
+"""Sphinx extension of the book: nothing stale, nothing unrecorded, nothing from another host."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import SphinxError
+from sphinx.util import logging
+
+from lib.press import prose, records, run
+
+log = logging.getLogger(__name__)
+
+
+class Broken(SphinxError):
+    """The book does not say what it should."""
+
+    category = "The book"
+
+
+# ---- execution
+
+
+def key_the_cache(app: Sphinx, config: Any) -> None:
+    """Let a change in `lib` or in a package make Sphinx read, and execute, every chapter again."""
+    config.nb_execution_cache_path = str(run.cache_path())
+
+
+def execute_stale(app: Sphinx, env: Any, docnames: list[str]) -> None:
+    """Execute in parallel what Sphinx is about to read."""
+    paths = [Path(env.doc2path(name)) for name in docnames]
+    try:
+        count = run.refresh(path for path in paths if run.is_chapter(path))
+    except run.ChapterError as error:
+        raise Broken(str(error)) from error
+    log.info("executed %d chapters, %d kept", count, len(docnames) - count)
+
+
+# ---- the number contract
+
+
+def read_page(app: Sphinx, doctree: nodes.document) -> None:
+    """Keep a page's record and its complaints with the environment."""
+    env, page = app.env, Path(app.env.doc2path(app.env.docname))
+    notebook = run.executed(page) if run.is_chapter(page) else None
+    reader = prose.Reader(doctree, notebook)
+    problems = list(records.stated(notebook, "problem")) if notebook else []
+    problems += prose.unsupported(env.docname.removeprefix("book/"), reader.page)
+    pages(env)[env.docname] = reader.text(), problems
+
+
+def pages(env: Any) -> dict[str, tuple[str, list[str]]]:
+    """Return docname -> (record, complaints), pickled with the environment."""
+    if not hasattr(env, "book_pages"):
+        env.book_pages = {}
+    return env.book_pages  # type: ignore[no-any-return]
+
+
+def forget(app: Sphinx, env: Any, docname: str) -> None:
+    """Drop a page that is read again or gone."""
+    pages(env).pop(docname, None)
+
+
+def compare_all(app: Sphinx, env: Any) -> None:
+    """Stop before anything is written when a page says something unsupported or other than its record."""
+    found = []
+    for docname in sorted(env.found_docs):
+        text, problems = pages(env)[docname]
+        path = Path(env.doc2path(docname))
+        found += problems
+        if os.environ.get("BOOK_RECORD") and not problems:
+            records.write(path, text)
+        found.append(records.drift(path, text))
+    if complaints := "\n".join(filter(None, found)):
+        raise Broken(f"numbers that are not what the records say, or unsupported:\n{complaints}")
+
+
+# ---- equations without JavaScript
+
+
+def inline_math(self: Any, node: nodes.math) -> None:
+    """Write an inline formula as MathML."""
+    self.body.append(mathml(node.astext(), "inline"))
+    raise nodes.SkipNode
+
+
+def block_math(self: Any, node: nodes.math_block) -> None:
+    """Write a displayed formula as MathML, with its number when it has one."""
+    self.body.append(self.starttag(node, "div", CLASS="math-block", role="region", tabindex="0"))
+    self.body.append(mathml(node.astext(), "block"))
+    if node.get("number"):
+        self.body.append(f'<span class="eqno">({node["number"]})</span>')
+    self.body.append("</div>")
+    raise nodes.SkipNode
+
+
+def mathml(tex: str, display: str) -> str:
+    """Return TeX as MathML."""
+    from latex2mathml.converter import convert
+
+    return str(convert(re.sub(r"(?<=\d),(?=\d{3})", "{,}", tex), display=display))
+
+
+# ---- the site's own address
+
+
+def repository() -> str:
+    """Return the repository's web address from GitHub's environment or the git remote, or nothing when unknown."""
+    name = os.environ.get("GITHUB_REPOSITORY")
+    if name:
+        return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
+    command = ["git", "-C", str(run.ROOT), "remote", "get-url", "origin"]
+    remote = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    match = re.fullmatch(r"(?:https://|git@|ssh://git@)(github\.com|gitlab\.com)[:/](.+?)(?:\.git)?/?", remote)
+    return f"https://{match[1]}/{match[2]}" if match else ""
+
+
+def address(app: Sphinx, config: Any) -> None:
+    """Show launch, repository and edit buttons where the address is known."""
+    known = repository()
+    options = dict(config.html_theme_options)
+    options.update(
+        repository_url=known,
+        repository_branch=os.environ.get("GITHUB_REF_NAME", "main"),
+        path_to_docs="",
+        use_repository_button=bool(known),
+        use_edit_page_button=bool(known),
+        use_issues_button=bool(known),
+        launch_buttons={"notebook_interface": "jupyterlab", "binderhub_url": "https://mybinder.org" if known else ""},
+    )
+    config.html_theme_options = options
+
+
+def source_links(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Lead the links that `source` wrote for JupyterLab to the repository, or to the site's own copy."""
+    known = repository()
+    if "body" in context:
+        branch = os.environ.get("GITHUB_SHA", "main")
+        target = f'href="{known}/blob/{branch}/lib/' if known else f'href="{context["pathto"]("lib/", 1)}'
+        body = context["body"]
+        if known:
+            context["body"] = re.sub(r'href="\.\./lib/', target, body)
+        else:
+            context["body"] = re.sub(r'href="\.\./lib/([\w/]+)\.py#L', rf"{target}\1.html#L", body)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect everything."""
+    app.connect("config-inited", key_the_cache)
+    app.connect("config-inited", address)
+    app.connect("env-before-read-docs", execute_stale)
+    app.connect("env-purge-doc", forget)
+    app.connect("doctree-read", read_page)
+    app.connect("env-updated", compare_all)
+    app.connect("html-page-context", source_links)
+    app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
+    return {"parallel_read_safe": False, "parallel_write_safe": True}
