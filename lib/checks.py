@@ -2,41 +2,38 @@
 
 from math import isfinite
 from numbers import Integral, Real
+from typing import TypeGuard
 
 
 def counts(owner: str, **values: object) -> None:
-    """Refuse any of the values that is not a whole number of at least 1 (True is not a number here)."""
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{owner}: {name}={value!r} is not a count; use a whole number of at least 1")
+    """Refuse any of the values that is not a whole number of at least 1 (True is no number here)."""
+    _whole(owner, 1, values)
 
 
-def counts_or_none(owner: str, **values: object) -> None:
+def counts_or_zero(owner: str, **values: object) -> None:
     """Refuse any of the values that is not a whole number of at least 0."""
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
-            raise ValueError(f"{owner}: {name}={value!r} is not a count; use a whole number of at least 0")
+    _whole(owner, 0, values)
 
 
 def positive(owner: str, **values: object) -> None:
     """Refuse any of the values that is not a finite number above 0."""
     for name, value in values.items():
-        if not _finite(value) or value <= 0:  # type: ignore[operator]
+        if not _finite(value) or value <= 0:
             raise ValueError(f"{owner}: {name}={value!r} will not do; use a finite number above 0")
 
 
 def not_negative(owner: str, **values: object) -> None:
     """Refuse any of the values that is not a finite number of at least 0."""
     for name, value in values.items():
-        if not _finite(value) or value < 0:  # type: ignore[operator]
+        if not _finite(value) or value < 0:
             raise ValueError(f"{owner}: {name}={value!r} will not do; use a finite number of at least 0")
 
 
 def shares(owner: str, **values: object) -> None:
     """Refuse any of the values that is not above 0 and at most 1."""
     for name, value in values.items():
-        if not _finite(value) or not 0 < value <= 1:  # type: ignore[operator]
-            raise ValueError(f"{owner}: {name}={value!r} is not a share; use a number above 0 and at most 1")
+        if not _finite(value) or not 0 < value <= 1:
+            raise ValueError(f"{owner}: {name}={value!r} is no share; use a number above 0 and at most 1")
 
 
 def named(owner: str, **values: object) -> None:
@@ -46,5 +43,11 @@ def named(owner: str, **values: object) -> None:
             raise ValueError(f"{owner}: {name}={value!r} says nothing; use a string that is not empty")
 
 
-def _finite(value: object) -> bool:
+def _whole(owner: str, least: int, values: dict[str, object]) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+            raise ValueError(f"{owner}: {name}={value!r} will not do; use a whole number of at least {least}")
+
+
+def _finite(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)

@@ -1,7 +1,7 @@
-"""GPUs and links: what a datasheet promises, each figure with its source.
+"""GPUs and links: what a datasheet promises, each entry with its source.
 
-FLOP/s are dense bf16 (never the doubled figure for structured sparsity). Bandwidths are bytes per second,
-those of links in one direction. Memory is in bytes, with the datasheet's GB taken as 10^9.
+FLOP/s are dense bf16, never the doubled figure for structured sparsity. Bandwidths are bytes per second,
+those of links and fabrics in one direction. Memory is in bytes, a datasheet's GB taken as 10^9.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from lib import checks
 class GPU:
     """One GPU: peak FLOP/s (dense bf16), memory bandwidth (bytes/s), memory (bytes).
 
-    `fabric` is what one GPU can send to its neighbours (NVLink, Infinity Fabric) in bytes/s, in one
-    direction; None where there is no such link. `source` names where the figures stand.
+    `fabric` is what it can send to its neighbours over NVLink or Infinity Fabric, in bytes/s; None where it
+    has neither. `source` says where the figures stand.
     """
 
     name: str
@@ -33,7 +33,7 @@ class GPU:
 
 @dataclass(frozen=True)
 class Link:
-    """A way for bytes to leave a GPU: usable bytes/s in one direction, and seconds before the first byte."""
+    """A way from one GPU to another: usable bytes/s, and seconds before the first byte arrives."""
 
     name: str
     bandwidth: float
@@ -51,20 +51,25 @@ class Link:
         return self.latency + nbytes / self.bandwidth
 
 
+def gbps(bandwidth: float) -> float:
+    """A bandwidth in bytes/s as network people say it: in Gb/s."""
+    return bandwidth * 8 / 1e9
+
+
 L40S = GPU(
     name="L40S",
     peak_flops=362e12,
     bandwidth=864e9,
     memory=48e9,
-    source="NVIDIA L40S datasheet",
+    source="NVIDIA L40S datasheet (resources.nvidia.com/en-us-l40s/l40s-datasheet-28413)",
 )
 A100_80GB = GPU(
-    name="A100 SXM 80 GB",
+    name="A100 80 GB SXM",
     peak_flops=312e12,
     bandwidth=2039e9,
     memory=80e9,
     fabric=300e9,
-    source="NVIDIA A100 datasheet",
+    source="NVIDIA A100 datasheet 1758950-r4: NVLink 600 GB/s in both directions together",
 )
 H100_SXM = GPU(
     name="H100 SXM",
@@ -72,7 +77,8 @@ H100_SXM = GPU(
     bandwidth=3.35e12,
     memory=80e9,
     fabric=450e9,
-    source="NVIDIA H100 datasheet",
+    source="NVIDIA H100 datasheet (resources.nvidia.com/en-us-gpu-resources/h100-datasheet-24306): "
+    "1,979 TFLOP/s with sparsity, NVLink 900 GB/s in both directions together",
 )
 H200 = GPU(
     name="H200",
@@ -80,7 +86,7 @@ H200 = GPU(
     bandwidth=4.8e12,
     memory=141e9,
     fabric=450e9,
-    source="NVIDIA H200 datasheet",
+    source="NVIDIA H200 datasheet 3002446: arithmetic and NVLink as H100",
 )
 B200 = GPU(
     name="B200",
@@ -88,7 +94,8 @@ B200 = GPU(
     bandwidth=8e12,
     memory=180e9,
     fabric=900e9,
-    source="NVIDIA DGX B200 datasheet, an eighth of the system's",
+    source="NVIDIA DGX B200 datasheet (resources.nvidia.com/en-us-dgx-systems/dgx-b200-datasheet), "
+    "one of eight GPUs: 72 PFLOP/s FP8 with sparsity is a quarter of that in dense bf16, 64 TB/s, 1,440 GB",
 )
 MI300X = GPU(
     name="MI300X",
@@ -96,16 +103,16 @@ MI300X = GPU(
     bandwidth=5.3e12,
     memory=192e9,
     fabric=448e9,
-    source="AMD Instinct MI300X data sheet; fabric: 7 links of 64 GB/s",
+    source="AMD Instinct MI300X data sheet; fabric: 7 Infinity Fabric links of 64 GB/s",
 )
 GPUS = (L40S, A100_80GB, H100_SXM, H200, B200, MI300X)
 
-PCIE_4 = Link(name="PCIe 4.0 x16", bandwidth=25e9, source="31.5 GB/s on the wire; about 25 GB/s usable")
-PCIE_5 = Link(name="PCIe 5.0 x16", bandwidth=50e9, source="twice PCIe 4.0, with the same usable share")
+PCIE_4 = Link(
+    name="PCIe 4.0 x16", bandwidth=25e9, source="usable, of 31.5 GB/s on the wire (16 GT/s x 16 lanes)"
+)
+PCIE_5 = Link(name="PCIe 5.0 x16", bandwidth=50e9, source="usable, the same share of 63 GB/s on the wire")
 RDMA_100G = Link(name="100 Gb/s RDMA", bandwidth=12.5e9, source="line rate")
 RDMA_200G = Link(name="200 Gb/s RDMA", bandwidth=25e9, source="line rate")
 RDMA_400G = Link(name="400 Gb/s RDMA", bandwidth=50e9, source="line rate")
-NVLINK = Link(
-    name="NVLink-class", bandwidth=400e9, source="450 GB/s on the wire (H100); about 400 GB/s usable"
-)
+NVLINK = Link(name="NVLink-class", bandwidth=400e9, source="usable, of 450 GB/s on the wire (H100)")
 LINKS = (PCIE_4, PCIE_5, RDMA_100G, RDMA_200G, RDMA_400G, NVLINK)

@@ -1,24 +1,24 @@
 """Models: from an architecture to parameters, bytes read per step, bytes in memory, bytes cached per token.
 
-Two counts of parameters live side by side. `layer_params` and `head_params` count what every token is
-multiplied by: the big matrices of the layers, and the output head. They price a step. `params` counts
-everything that a checkpoint holds, embedding, norms and biases too, and is what a model card states.
+Two counts of parameters live side by side. `layer_params` and `head_params` are the big matrices that tokens
+are multiplied by; they price a step. `params` is everything that a checkpoint holds, embedding, norms and
+biases too: what a model card states.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from lib import checks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Experts:
     """A mixture of experts: `layers` layers hold `count` small FFNs each; a token visits `top_k` of them.
 
-    `d_ff` is one routed expert's inner width. `d_shared` is the inner width of the FFN that every token
-    visits besides (0: none). `routing_bias` says whether the router adds a learned bias to each expert's
-    score.
+    `d_ff` is the inner width of one of them, `d_shared` that of the FFN which every token visits besides (0:
+    there is none). `routing_bias` says whether the router learns a bias for each expert.
     """
 
     layers: int
@@ -30,17 +30,16 @@ class Experts:
 
     def __post_init__(self) -> None:
         checks.counts("Experts", layers=self.layers, count=self.count, top_k=self.top_k, d_ff=self.d_ff)
-        checks.counts_or_none("Experts", d_shared=self.d_shared)
+        checks.counts_or_zero("Experts", d_shared=self.d_shared)
         if self.top_k > self.count:
-            raise ValueError(
-                f"Experts: top_k={self.top_k} is more than count={self.count}; use at most count"
-            )
+            raise ValueError(f"Experts: top_k={self.top_k} exceeds count={self.count}; use at most count")
 
     def visited(self, tokens: int) -> float:
-        """Expected number of different routed experts that `tokens` tokens visit in one layer.
+        """Return the expected number of different experts that `tokens` tokens visit in one layer.
 
-        Every token picks `top_k` of them, all equally likely and independent of the other tokens: an
-        expert stays idle with probability (1 - top_k / count) ** tokens.
+        Each token picks `top_k`, all experts equally likely and tokens independent: one expert is left out
+        by all of them with probability (1 - top_k / count) ** tokens. Real routing is less even and visits
+        fewer.
         """
         checks.counts("Experts.visited", tokens=tokens)
         if tokens == 1:
@@ -48,12 +47,12 @@ class Experts:
         return self.count * (1 - (1 - self.top_k / self.count) ** tokens)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Latent:
-    """Multi-head latent attention (MLA): the heads share `kv_rank` latent and `d_rope` rotary values a token.
+    """Multi-head latent attention (MLA): all heads share `kv_rank` latent and `d_rope` rotary values.
 
-    Only those are cached. `q_rank` is the width through which the queries pass; `d_nope` + `d_rope` is the
-    width of a query and a key, `d_value` that of a value.
+    Only those are cached. Queries are squeezed through `q_rank`; a head's query and key are `d_nope` +
+    `d_rope` wide, its value `d_value`.
     """
 
     kv_rank: int
@@ -67,13 +66,12 @@ class Latent:
         checks.counts("Latent", d_value=self.d_value, q_rank=self.q_rank)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Mamba:
     """Mamba-2 layers: each keeps a state of `heads` x `head_dim` x `state` values, however long the context.
 
-    `groups` is the number of B and C projections, `kernel` the width of the convolution in front of the
-    state, `bytes_per_state` the size of a value of the state (fp32 by default; the convolution keeps the
-    model's).
+    `groups` is the number of B and C projections, `kernel` the width of the convolution, `bytes_per_state`
+    the size of a value in the state. The convolution's last inputs are kept at the model's precision.
     """
 
     layers: int
@@ -89,11 +87,13 @@ class Mamba:
         checks.counts("Mamba", groups=self.groups, state=self.state, kernel=self.kernel)
         checks.counts("Mamba", bytes_per_state=self.bytes_per_state)
         if self.heads % self.groups:
-            raise ValueError(f"Mamba: groups={self.groups} does not divide heads={self.heads}; use a divisor")
+            raise ValueError(
+                f"Mamba: groups={self.groups} does not divide heads={self.heads}; use a divisor of heads"
+            )
 
     @property
     def d_inner(self) -> int:
-        """Width of the layer between its two projections."""
+        """Width between the two projections of a layer."""
         return self.heads * self.head_dim
 
     @property
@@ -102,23 +102,23 @@ class Mamba:
         return self.d_inner + 2 * self.groups * self.state
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Model:
-    """A decoder-only language model's shape.
+    """The shape of a decoder-only language model.
 
-    A dense transformer needs the first eight fields only: each of its `layers` has attention with `heads`
-    query heads and `kv_heads` key and value heads of `head_dim`, and a gated FFN of three d_model x d_ff
-    matrices. The rest describes what differs:
+    A dense transformer needs seven figures: each of its `layers` has attention, with `heads` query heads and
+    `kv_heads` key and value heads `head_dim` wide, and an FFN of three d_model x d_ff matrices; `vocab` rows
+    of d_model are the embedding, as many the output head. What differs is said by the rest:
 
-    - `gated`: False for an FFN of two matrices; `tied`: True where the head is the embedding;
-      `qkv_bias`, `qk_norm`: small extras that count in `params` only;
-    - `experts`, `latent`, `mamba`: parts that replace FFNs or attention in some or all layers;
-    - `attention_layers`, `ffn_layers`: how many layers have attention and a dense FFN; by default all
-      have attention, and all without experts a dense FFN;
-    - `bytes_per_weight`, `bytes_per_value`: bytes of a weight; of a cached or passed-on value.
+    - `bytes_per_weight`, and `bytes_per_value` of a value that is cached or passed on;
+    - `gated` is False for FFNs of two matrices, `tied` True where the embedding is the head;
+    - `qkv_bias`, `qk_norm`: a few vectors more, counted in `params` only;
+    - `experts`, `latent`, `mamba`: other parts, in place of FFNs or of attention;
+    - `attention_layers`, `ffn_layers`: how many layers have attention, and an FFN without experts; left out,
+      all have attention, and those without experts an FFN.
     """
 
-    name: str
+    name: str = "a model"
     layers: int
     d_model: int
     heads: int
@@ -132,184 +132,222 @@ class Model:
     tied: bool = False
     qkv_bias: bool = False
     qk_norm: bool = False
-    attention_layers: int = -1
-    ffn_layers: int = -1
     experts: Experts | None = None
     latent: Latent | None = None
     mamba: Mamba | None = None
+    attention_layers: int | None = None
+    ffn_layers: int | None = None
     source: str = "given by the reader"
 
     def __post_init__(self) -> None:
         checks.named("Model", name=self.name, source=self.source)
         checks.counts("Model", layers=self.layers, d_model=self.d_model, heads=self.heads)
         checks.counts("Model", kv_heads=self.kv_heads, head_dim=self.head_dim, vocab=self.vocab)
-        checks.positive("Model", bytes_per_weight=self.bytes_per_weight)
         checks.counts("Model", bytes_per_value=self.bytes_per_value)
+        checks.positive("Model", bytes_per_weight=self.bytes_per_weight)
         if self.heads % self.kv_heads:
             raise ValueError(
                 f"Model: kv_heads={self.kv_heads} does not divide heads={self.heads}; use a divisor of heads"
             )
-        moe = self.experts.layers if self.experts else 0
-        if self.attention_layers == -1:
-            object.__setattr__(self, "attention_layers", self.layers)
-        if self.ffn_layers == -1:
-            object.__setattr__(self, "ffn_layers", self.layers - moe)
-        checks.counts_or_none("Model", attention_layers=self.attention_layers, ffn_layers=self.ffn_layers)
-        if self.ffn_layers:
+        parts = {
+            "attention_layers": self.with_attention,
+            "ffn_layers": self.with_ffn,
+            "experts.layers": self.with_experts,
+            "mamba.layers": self.with_mamba,
+        }
+        for part, count in parts.items():
+            checks.counts_or_zero("Model", **{part: count})
+            if count > self.layers:
+                raise ValueError(f"Model: {part}={count} exceeds layers={self.layers}; use at most layers")
+        if self.with_ffn + self.with_experts > self.layers:
+            raise ValueError(
+                f"Model: ffn_layers={self.with_ffn} and experts.layers={self.with_experts} exceed "
+                f"layers={self.layers} together; a layer has one of the two"
+            )
+        if self.with_ffn:
             checks.counts("Model", d_ff=self.d_ff)
 
-    # ------------------------------------------------------------------ parameters
+    @staticmethod
+    def from_config(config: Mapping[str, Any], name: str = "") -> "Model":
+        """Return the model that a Hugging Face config.json describes; see `lib.hf_config.read`."""
+        from lib import hf_config  # it builds on this module
 
-    @property
+        return hf_config.read(config, name)
+
+    # How many layers have which part.
+
+    @cached_property
+    def with_attention(self) -> int:
+        """Layers with attention: they cache something for every token."""
+        return self.layers if self.attention_layers is None else self.attention_layers
+
+    @cached_property
+    def with_experts(self) -> int:
+        """Layers with a mixture of experts."""
+        return self.experts.layers if self.experts else 0
+
+    @cached_property
+    def with_mamba(self) -> int:
+        """Layers with a state-space part: they keep a state for every sequence."""
+        return self.mamba.layers if self.mamba else 0
+
+    @cached_property
+    def with_ffn(self) -> int:
+        """Layers with an FFN that every token passes whole."""
+        return self.layers - self.with_experts if self.ffn_layers is None else self.ffn_layers
+
+    # Parameters.
+
+    @cached_property
     def attention_params(self) -> int:
-        """Matrices of one attention layer: queries, keys, values and output."""
-        if self.latent:
-            mla = self.latent
-            queries = mla.q_rank * (self.d_model + self.heads * (mla.d_nope + mla.d_rope))
-            down = self.d_model * (mla.kv_rank + mla.d_rope)
-            up = mla.kv_rank * self.heads * (mla.d_nope + mla.d_value)
-            return queries + down + up + self.heads * mla.d_value * self.d_model
-        return 2 * self.d_model * (self.heads + self.kv_heads) * self.head_dim
+        """Matrices of one attention layer: query, key, value and output."""
+        if self.latent is None:
+            return 2 * self.d_model * (self.heads + self.kv_heads) * self.head_dim
+        mla = self.latent
+        queries = (self.d_model + self.heads * (mla.d_nope + mla.d_rope)) * mla.q_rank
+        into_latent = self.d_model * (mla.kv_rank + mla.d_rope)
+        out_of_latent = mla.kv_rank * self.heads * (mla.d_nope + mla.d_value)
+        return queries + into_latent + out_of_latent + self.heads * mla.d_value * self.d_model
+
+    @cached_property
+    def mamba_params(self) -> int:
+        """Matrices of one Mamba-2 layer: the projection in (gate, x, B, C, step size) and the one out."""
+        if self.mamba is None:
+            return 0
+        return self.d_model * (self.mamba.d_inner + self.mamba.d_conv + self.mamba.heads + self.mamba.d_inner)
 
     def ffn_params(self, width: int) -> int:
-        """Matrices of one FFN of inner width `width`: three if gated, else two."""
+        """Matrices of one FFN `width` wide: three if gated (SwiGLU), else two."""
         return (3 if self.gated else 2) * self.d_model * width
 
-    @property
-    def mamba_params(self) -> int:
-        """Matrices of one Mamba-2 layer: the projections in and out."""
-        if not self.mamba:
-            return 0
-        into = self.mamba.d_inner + self.mamba.d_conv + self.mamba.heads
-        return self.d_model * (into + self.mamba.d_inner)
+    @cached_property
+    def shared_layer_params(self) -> int:
+        """Matrices of all layers that every token passes: all but the routed experts."""
+        count = self.with_attention * self.attention_params + self.with_mamba * self.mamba_params
+        count += self.with_ffn * self.ffn_params(self.d_ff)
+        if self.experts:
+            router = self.d_model * self.experts.count
+            count += self.experts.layers * (self.ffn_params(self.experts.d_shared) + router)
+        return count
 
-    def layer_params_visited(self, experts: float) -> float:
-        """Matrices of all layers, when `experts` routed experts are counted in every layer that has any."""
-        dense = self.attention_layers * self.attention_params + self.ffn_layers * self.ffn_params(self.d_ff)
-        if self.mamba:
-            dense += self.mamba.layers * self.mamba_params
-        if not self.experts:
-            return dense
-        moe = self.experts
-        always = self.ffn_params(moe.d_shared) + self.d_model * moe.count  # the shared expert and the router
-        return dense + moe.layers * (always + experts * self.ffn_params(moe.d_ff))
+    @cached_property
+    def expert_params(self) -> int:
+        """Matrices of one routed expert in each layer that has them."""
+        return self.experts.layers * self.ffn_params(self.experts.d_ff) if self.experts else 0
 
-    @property
+    @cached_property
     def layer_params(self) -> int:
-        """Matrices of all layers, with every expert; no embedding, norms or biases."""
-        return int(self.layer_params_visited(self.experts.count if self.experts else 0))
+        """Matrices of all layers with all experts; no embedding, no norms, no biases."""
+        return self.shared_layer_params + (self.experts.count if self.experts else 0) * self.expert_params
 
-    @property
+    @cached_property
     def active_layer_params(self) -> int:
-        """Matrices of all layers that one token is multiplied by: `layer_params` unless there are experts."""
-        return int(self.layer_params_visited(self.experts.top_k if self.experts else 0))
+        """Matrices of the layers that one token is multiplied by: its own experts only."""
+        return self.shared_layer_params + (self.experts.top_k if self.experts else 0) * self.expert_params
 
-    @property
+    @cached_property
     def head_params(self) -> int:
         """The output head: vocab x d_model."""
         return self.vocab * self.d_model
 
-    @property
+    @cached_property
     def small_params(self) -> int:
         """Norms, biases, convolutions and other vectors: next to nothing, but a checkpoint holds them."""
-        norms = self.d_model * (1 + self.attention_layers + self.ffn_layers)
-        attention = 0
+        attention = self.d_model  # the norm in front
         if self.qkv_bias:
             attention += (self.heads + 2 * self.kv_heads) * self.head_dim
         if self.qk_norm:
             attention += 2 * self.head_dim
         if self.latent:
             attention += self.latent.q_rank + self.latent.kv_rank
-        total = norms + self.attention_layers * attention
+        count = self.d_model + self.with_attention * attention + self.with_ffn * self.d_model
         if self.experts:
             bias = self.experts.count if self.experts.routing_bias else 0
-            total += self.experts.layers * (self.d_model + bias)
+            count += self.experts.layers * (self.d_model + bias)
         if self.mamba:
-            m = self.mamba
-            convolution = m.d_conv * (m.kernel + 1)
-            total += m.layers * (self.d_model + convolution + 3 * m.heads + m.d_inner)
-        return total
+            convolution = self.mamba.d_conv * (self.mamba.kernel + 1)
+            inner = 3 * self.mamba.heads + self.mamba.d_inner  # A, D, step size; the norm inside
+            count += self.mamba.layers * (self.d_model + convolution + inner)
+        return count
 
-    @property
+    @cached_property
     def params(self) -> int:
-        """Everything in the checkpoint: layers, head, embedding (once if tied), norms and biases."""
+        """Everything in the checkpoint: layers, head, embedding (once, if tied), norms and biases."""
         embedding = 0 if self.tied else self.head_params
-        return self.layer_params + self.head_params + embedding + self.small_params
+        return embedding + self.layer_params + self.head_params + self.small_params
 
-    @property
+    @cached_property
     def active_params(self) -> int:
-        """What one token is multiplied by: its experts only, the head, no embedding (a look-up)."""
+        """What one token meets: its own experts, the head, norms and biases; the embedding is a look-up."""
         return self.active_layer_params + self.head_params + self.small_params
 
-    # ------------------------------------------------------------------ bytes
-
-    @property
-    def streamed_bytes(self) -> float:
-        """Weights that a step over one token reads: layers (its own experts only) and head."""
-        return self.weight_bytes(1)
+    # Bytes.
 
     def weight_bytes(self, tokens: int) -> float:
-        """Weights that a step over `tokens` tokens reads once: layers and head.
+        """Return the bytes of weights that a step over `tokens` tokens reads: layers and head, once each.
 
-        Without experts that is the same for any number of tokens. With experts, more tokens visit more of
-        them: the expected number for uniform routing (`Experts.visited`), until all are read.
+        Without experts that does not depend on the number of tokens. With experts it grows until all are
+        visited, as `Experts.visited` expects them to be.
         """
-        if not self.experts:
+        if self.experts is None:
             return (self.layer_params + self.head_params) * self.bytes_per_weight
-        visited = self.layer_params_visited(self.experts.visited(tokens))
-        return round(visited + self.head_params) * self.bytes_per_weight
+        visited = round(self.experts.visited(tokens) * self.expert_params)
+        return (self.shared_layer_params + visited + self.head_params) * self.bytes_per_weight
 
-    @property
+    @cached_property
+    def streamed_bytes(self) -> float:
+        """Bytes of weights that a step over one token reads: layers, of experts only its own, and head."""
+        return self.weight_bytes(1)
+
+    @cached_property
     def resident_bytes(self) -> float:
-        """Weights that lie in memory: the whole checkpoint, embedding and all experts included."""
+        """Bytes of weights that lie in memory: the whole checkpoint, with embedding and all experts."""
         return self.params * self.bytes_per_weight
 
-    @property
+    @cached_property
     def kv_values_per_layer(self) -> int:
-        """Values cached per token by one attention layer: K and V of every KV head; for MLA the latent."""
+        """Values that an attention layer caches per token: K and V of every KV head, or the latent of MLA."""
         if self.latent:
             return self.latent.kv_rank + self.latent.d_rope
         return 2 * self.kv_heads * self.head_dim
 
-    @property
+    @cached_property
     def kv_bytes_per_token(self) -> int:
-        """Bytes cached for each token of context, over all attention layers."""
-        return self.attention_layers * self.kv_values_per_layer * self.bytes_per_value
+        """Bytes cached for each token of a context: all attention layers."""
+        return self.with_attention * self.kv_values_per_layer * self.bytes_per_value
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes kept for each sequence whatever its length: Mamba state and convolution, all layers."""
-        if not self.mamba:
+    @cached_property
+    def state_bytes_per_layer(self) -> int:
+        """Bytes that a Mamba-2 layer keeps per sequence: its state and the convolution's last inputs."""
+        if self.mamba is None:
             return 0
-        m = self.mamba
-        state = m.heads * m.head_dim * m.state * m.bytes_per_state
-        return m.layers * (state + (m.kernel - 1) * m.d_conv * self.bytes_per_value)
+        state = self.mamba.d_inner * self.mamba.state * self.mamba.bytes_per_state
+        return state + (self.mamba.kernel - 1) * self.mamba.d_conv * self.bytes_per_value
 
-    # ------------------------------------------------------------------ attention arithmetic
+    @cached_property
+    def state_bytes(self) -> int:
+        """Bytes kept for each sequence, however long: all Mamba layers."""
+        return self.with_mamba * self.state_bytes_per_layer
 
-    @property
+    # Attention's arithmetic, which no parameter counts.
+
+    @cached_property
     def flops_per_pair(self) -> int:
-        """Attention FLOPs for one query and one key in prefill, over all layers: score and weighted value.
+        """FLOPs of attention for one query and one key over all layers: 4 x layers x heads x head_dim.
 
-        Grouped-query attention: 4 x layers x heads x head_dim.
+        Half of them score the key, half add up the value. MLA has other widths for the two.
         """
-        if self.latent:
-            widths = self.latent.d_nope + self.latent.d_rope + self.latent.d_value
-            return 2 * self.attention_layers * self.heads * widths
-        return 4 * self.attention_layers * self.heads * self.head_dim
+        if self.latent is None:
+            return 4 * self.with_attention * self.heads * self.head_dim
+        widths = self.latent.d_nope + self.latent.d_rope + self.latent.d_value
+        return 2 * self.with_attention * self.heads * widths
 
-    @property
+    @cached_property
     def decode_flops_per_pair(self) -> int:
-        """The same in decode, where MLA works on the latents themselves: wider, but fewer bytes to read."""
-        if self.latent:
-            widths = 2 * self.latent.kv_rank + self.latent.d_rope
-            return 2 * self.attention_layers * self.heads * widths
-        return self.flops_per_pair
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any], name: str = "") -> "Model":
-        """The model that a Hugging Face config.json describes."""
-        raise NotImplementedError
+        """The same for decode: MLA then works on the latents themselves, wider, but shared by the heads."""
+        if self.latent is None:
+            return self.flops_per_pair
+        return 2 * self.with_attention * self.heads * (2 * self.latent.kv_rank + self.latent.d_rope)
 
 
 QWEN2_5_7B = Model(
@@ -322,7 +360,7 @@ QWEN2_5_7B = Model(
     d_ff=18944,
     vocab=152064,
     qkv_bias=True,
-    source="config.json of Qwen/Qwen2.5-7B",
+    source="config.json of Qwen/Qwen2.5-7B-Instruct on Hugging Face",
 )
 LLAMA_3_1_8B = Model(
     name="Llama-3.1-8B",
@@ -333,7 +371,7 @@ LLAMA_3_1_8B = Model(
     head_dim=128,
     d_ff=14336,
     vocab=128256,
-    source="config.json of meta-llama/Llama-3.1-8B",
+    source="config.json of meta-llama/Llama-3.1-8B on Hugging Face",
 )
 LLAMA_3_1_70B = Model(
     name="Llama-3.1-70B",
@@ -344,7 +382,7 @@ LLAMA_3_1_70B = Model(
     head_dim=128,
     d_ff=28672,
     vocab=128256,
-    source="config.json of meta-llama/Llama-3.1-70B",
+    source="config.json of meta-llama/Llama-3.1-70B on Hugging Face",
 )
 DEEPSEEK_V3 = Model(
     name="DeepSeek-V3",
@@ -358,7 +396,8 @@ DEEPSEEK_V3 = Model(
     bytes_per_weight=1,
     experts=Experts(layers=58, count=256, top_k=8, d_ff=2048, d_shared=2048, routing_bias=True),
     latent=Latent(kv_rank=512, d_rope=64, d_nope=128, d_value=128, q_rank=1536),
-    source="config.json of deepseek-ai/DeepSeek-V3",
+    source="config.json and README_WEIGHTS.md of deepseek-ai/DeepSeek-V3 on Hugging Face, without its layer for "
+    "multi-token prediction; every weight taken as FP8, though embedding, head and norms are bf16 there",
 )
 NEMOTRON_3_NANO = Model(
     name="Nemotron-3-Nano",
@@ -370,10 +409,10 @@ NEMOTRON_3_NANO = Model(
     d_ff=0,
     vocab=131072,
     gated=False,
-    attention_layers=6,
-    ffn_layers=0,
     experts=Experts(layers=23, count=128, top_k=6, d_ff=1856, d_shared=3712, routing_bias=True),
     mamba=Mamba(layers=23, heads=64, head_dim=64, groups=8, state=128, kernel=4),
-    source="config.json of nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    attention_layers=6,
+    ffn_layers=0,
+    source="config.json of nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 on Hugging Face",
 )
 MODELS = (QWEN2_5_7B, LLAMA_3_1_8B, LLAMA_3_1_70B, DEEPSEEK_V3, NEMOTRON_3_NANO)

@@ -57,7 +57,7 @@ def prefill(model: Model, tokens: int, past: int = 0) -> Work:
     cached keys' reads are left out: they hide under the arithmetic of any chunk worth the name.
     """
     checks.counts("prefill", tokens=tokens)
-    checks.counts_or_none("prefill", past=past)
+    checks.counts_or_zero("prefill", past=past)
     return Work(
         gemm_flops=2 * (model.active_layer_params * tokens + model.head_params),
         attention_flops=model.flops_per_pair * tokens * (2 * past + tokens + 1) // 2,
