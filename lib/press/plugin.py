@@ -56,10 +56,8 @@ class ChapterItem(NotebookItem):  # type: ignore[misc]
             twin.unlink(missing_ok=True)
         if result.error is not None:
             raise NotebookFailedException(result)
-        for cell in result.nb.cells:
-            cell.metadata.pop("execution", None)  # nbmake's timings are not part of the chapter
-        problems = [*records.stated(result.nb, "problem")]
-        if difference := "\n".join([*problems, records.drift(self.path, records.printed(result.nb), part=True)]):
-            if difference.strip():
-                raise Drift(f"{self.path.name} does not print what is recorded\n{difference}")
+        found = [*records.stated(result.nb, "problem")]
+        found.append(records.drift(self.path, records.printed(result.nb), part=True))
+        if any(found):
+            raise Drift("\n".join([f"{self.path.name} does not print what is recorded", *found]))
         run.keep(self.path, result.nb, perf_counter() - start)

@@ -122,9 +122,9 @@ class Reader:
 
     def read(self, node: nodes.Node, section: Section) -> None:
         """Walk on in document order."""
-        if isinstance(node, nodes.section):
-            title = next((child for child in node.children if isinstance(child, nodes.title)), None)
-            part = Section(flat(title) if title is not None else "")
+        title = next((child for child in node.children if isinstance(child, nodes.title)), None)
+        if isinstance(node, nodes.section) and title is not None:  # an exercise's section has none
+            part = Section(flat(title))
             section.parts.append(part)
             self.flush()
             self.record.append(f"## {part.title}\n")

@@ -84,7 +84,7 @@ def shown(value: Any, like: Any) -> str:
     """Return a value as text, at the precision of the printed one."""
     if isinstance(like, list) and isinstance(value, (list, tuple)):
         padded = [*like, *[like[-1] if like else ""] * (len(value) - len(like))]
-        return ", ".join(map(shown, value, padded))
+        return " · ".join(map(shown, value, padded))
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         return str(value)
     exponent = int(Decimal(like).as_tuple().exponent) if isinstance(like, (int, Decimal)) else -3

@@ -18,6 +18,9 @@ RECORDS = BOOK / "printed"
 HIDDEN = {"remove-cell", "remove_cell", "remove-output", "remove_output"}
 MIMES = ("text/html", "text/markdown", "text/plain")  # the first that an output has is what the page shows
 ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
+ALT, TITLE, DRAWN = "alt: ", "title: ", "drawn: "
+SVG = re.compile(r"(<svg\b[^>]*>)(.*?)</svg>", re.S)
+TEXT = re.compile(r"<text\b[^>]*>\s*(.*?)\s*</text>", re.S)
 SPOKEN = re.compile(r'<(?:svg|img)\b[^>]*?\b(?:aria-label|alt)="([^"]*)"[^>]*>')
 
 
@@ -29,15 +32,13 @@ def record_of(page: Path) -> Path:
 def visible(markup: str) -> str:
     """Return the text that HTML or SVG shows or speaks, a line for each row, title and alternative text."""
     text = re.sub(r"<(script|style|defs)\b.*?</\1>|<!--.*?-->", " ", markup, flags=re.S)
+    text = SVG.sub(lambda match: f"{match[1]}\n{DRAWN}{' · '.join(TEXT.findall(match[2]))}\n", text)
     text = SPOKEN.sub(lambda match: f"\n{ALT}{match[1]}\n", text)
     text = re.sub(r'<p class="figure-title">', f"\n{TITLE}", text)
     text = re.sub(r"</(?:td|th)>\s*<t[dh]\b[^>]*>", " | ", text)
     text = re.sub(r"</?(?:tr|p|summary|figcaption|caption|table|pre|div|br)\b[^>]*>", "\n", text)
-    text = html.unescape(re.sub(r"</text>|<[^>]+>", lambda match: " " if match[0] == "</text>" else "", text))
+    text = html.unescape(re.sub(r"<[^>]+>", "", text))
     return "\n".join(filter(None, (" ".join(line.split()) for line in text.split("\n"))))
-
-
-ALT, TITLE = "alt: ", "title: "
 
 
 def output_text(output: dict[str, Any]) -> str:

@@ -63,10 +63,12 @@ def executed(path: Path) -> Any | None:
 
 
 def keep(path: Path, notebook: Any, seconds: float) -> None:
-    """Keep an executed chapter for the next build."""
+    """Keep an executed chapter for the next build, without the times at which its cells ran."""
     from jupyter_cache import get_cache
     from jupyter_cache.base import CacheBundleIn
 
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
     bundle = CacheBundleIn(notebook, str(path), data={"execution_seconds": seconds})
     get_cache(cache_path()).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
 

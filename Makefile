@@ -1,0 +1,40 @@
+# make book    build the site into _build/html            make record  rewrite book/printed/; read the diff
+# make serve   read it on localhost                       make mutate  how many one-digit slips are caught
+# make test    everything that is checked                 make lock    newest versions into requirements.txt
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: book serve test record mutate lock lint clean
+
+book: .venv/ready
+	@$(BIN)/python -m lib.press.build book
+
+serve: .venv/ready
+	@$(BIN)/python -m lib.press.build serve
+
+record: .venv/ready
+	@$(BIN)/python -m lib.press.build record
+
+test: .venv/ready lint
+	$(BIN)/pytest --nbmake book -n 2
+	$(BIN)/pytest tests
+
+lint: .venv/ready
+	$(BIN)/ruff check lib tests benchmarks
+	$(BIN)/ruff format --check lib tests benchmarks
+	$(BIN)/mypy
+
+mutate: .venv/ready
+	$(BIN)/python -m lib.press.mutate
+
+lock: .venv/ready
+	$(BIN)/pip install -q uv
+	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --no-header requirements.in -o requirements.txt
+
+.venv/ready: requirements.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt
+	@touch .venv/ready
+
+clean:
+	rm -rf _build .venv

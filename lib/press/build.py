@@ -1,0 +1,94 @@
+"""`make book`: build the site aside, and put it in place only when everything in it is right."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import http.server
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from lib.press.run import ROOT
+
+SITE = ROOT / "_build" / "html"
+STAGE = ROOT / "_build" / "stage"
+
+
+def build(record: bool = False, quiet: bool = False) -> int:
+    """Build the book with Jupyter Book, warnings as errors; return its exit status. A failure leaves the last site alone.
+
+    record: rewrite `book/printed/` from what the pages show now; read the difference before you commit it.
+    """
+    command = [sys.executable, "-m", "jupyter_book.cli.main", "build", str(ROOT), "--path-output", str(STAGE)]
+    environment = {**os.environ, **({"BOOK_RECORD": "1"} if record else {})}
+    log = ROOT / "_build" / "build.log"
+    log.parent.mkdir(exist_ok=True)
+    with log.open("w", encoding="utf8") as sheet:
+        done = subprocess.run(
+            [*command, "-W", "--keep-going"], stdout=sheet, stderr=subprocess.STDOUT, env=environment, check=False
+        )
+    if done.returncode:
+        print(complaint(log.read_text("utf8")), f"\nThe whole log: {log}\n", file=sys.stderr)
+        print(f"The site was not replaced: {SITE}" if SITE.exists() else "No site was written.", file=sys.stderr)
+        return done.returncode
+    new, old = SITE.with_name("html.new"), SITE.with_name("html.old")
+    for path in (new, old):
+        shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(STAGE / "_build" / "html", new)
+    if SITE.exists():
+        SITE.rename(old)
+    new.rename(SITE)
+    shutil.rmtree(old, ignore_errors=True)
+    if not quiet:
+        print(f"The book: {SITE / 'index.html'}\nOpen that file in a browser, or run `make serve`.")
+    return 0
+
+
+def complaint(log: str) -> str:
+    """Return the part of Jupyter Book's log that says what is wrong, without its traces."""
+    lines = [line for line in log.splitlines() if "writing output" not in line and "reading sources" not in line]
+    wrong = [line for line in lines if "WARNING" in line or "ERROR" in line]
+    for i, line in enumerate(lines):
+        if "The book:" in line:
+            end = next((j for j in range(i, len(lines)) if lines[j].startswith("Traceback")), len(lines))
+            wrong += lines[i + 1 : end]
+            break
+    return "\n".join(wrong) or "\n".join(lines[-40:])
+
+
+def serve(port: int = 8000) -> None:
+    """Serve the site on localhost until interrupted."""
+    if not SITE.exists():
+        sys.exit("There is no site yet: run `make book` first.")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(SITE))
+    try:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    with server:
+        print(f"The book is at http://127.0.0.1:{server.server_address[1]}/ (Ctrl+C ends)", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
+
+
+def main() -> None:
+    """Run the command line: build, record or serve."""
+    parser = argparse.ArgumentParser(prog="python -m lib.press.build", description=__doc__)
+    parser.add_argument("what", choices=("book", "record", "serve"), nargs="?", default="book")
+    parser.add_argument("--port", type=int, default=8000)
+    given = parser.parse_args()
+    if given.what == "serve":
+        serve(given.port)
+    else:
+        sys.exit(build(record=given.what == "record"))
+
+
+if __name__ == "__main__":
+    main()
+
+
