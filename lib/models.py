@@ -396,8 +396,8 @@ DEEPSEEK_V3 = Model(
     bytes_per_weight=1,
     experts=Experts(layers=58, count=256, top_k=8, d_ff=2048, d_shared=2048, routing_bias=True),
     latent=Latent(kv_rank=512, d_rope=64, d_nope=128, d_value=128, q_rank=1536),
-    source="config.json and README_WEIGHTS.md of deepseek-ai/DeepSeek-V3 on Hugging Face, without its layer for "
-    "multi-token prediction; every weight taken as FP8, though embedding, head and norms are bf16 there",
+    source="config.json and README_WEIGHTS.md of deepseek-ai/DeepSeek-V3 on Hugging Face, without its layer "
+    "for multi-token prediction; every weight taken as FP8, though embedding, head and norms are bf16 there",
 )
 NEMOTRON_3_NANO = Model(
     name="Nemotron-3-Nano",

@@ -51,10 +51,11 @@ NO_WORK = Work(0, 0, 0, 0)
 
 
 def prefill(model: Model, tokens: int, past: int = 0) -> Work:
-    """Work of computing `tokens` prompt tokens when `past` before them are cached.
+    """Return the work of computing `tokens` prompt tokens when the `past` before them are cached.
 
-    Every token passes the layers, only the last one the head, and token i attends to past + i keys. The
-    cached keys' reads are left out: they hide under the arithmetic of any chunk worth the name.
+    Every token passes the layers, only the last one the head; token i attends to past + i keys. Left out: the
+    cached keys' reads, which hide under the arithmetic of a chunk longer than ridge x kv_heads / heads tokens
+    (a shorter one is better priced as decode); expanding MLA's cached latents again; Mamba's scan.
     """
     checks.counts("prefill", tokens=tokens)
     checks.counts_or_zero("prefill", past=past)
@@ -67,15 +68,15 @@ def prefill(model: Model, tokens: int, past: int = 0) -> Work:
 
 
 def decode(model: Model, batch: int, context: int) -> Work:
-    """Work of one token for each of `batch` streams that all have `context` tokens."""
+    """Return the work of one token for each of `batch` streams that have `context` tokens each."""
     checks.counts("decode", batch=batch, context=context)
     return decode_uneven(model, batch, batch * context)
 
 
 def decode_uneven(model: Model, batch: int, total_context: int) -> Work:
-    """Work of one token for each of `batch` streams whose contexts add up to `total_context` tokens.
+    """Return the work of one token for each of `batch` streams whose contexts add up to `total_context`.
 
-    The cache is read once; a Mamba state is read and written.
+    The cache is read once, a Mamba state is read and written back.
     """
     checks.counts("decode_uneven", batch=batch, total_context=total_context)
     return Work(
@@ -87,23 +88,23 @@ def decode_uneven(model: Model, batch: int, total_context: int) -> Work:
 
 
 def ridge(gpu: GPU) -> float:
-    """FLOPs per byte at which the GPU's arithmetic and its memory take equally long."""
+    """Return the FLOPs per byte at which the GPU's arithmetic and its memory take equally long."""
     return gpu.peak_flops / gpu.bandwidth
 
 
 def bound(work: Work, gpu: GPU) -> str:
-    """What limits the work on this GPU: "compute" or "memory"."""
+    """Return what limits the work on this GPU: "compute" or "memory"."""
     return "compute" if work.intensity >= ridge(gpu) else "memory"
 
 
 def ideal_time(work: Work, gpu: GPU) -> float:
-    """Seconds at the GPU's full rates, arithmetic and reads overlapping perfectly: the floor of any price."""
+    """Return the seconds at full rates, arithmetic and reads overlapping: no price may be lower."""
     return max(work.flops / gpu.peak_flops, work.bytes / gpu.bandwidth)
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What is really reached: shares of peak FLOP/s and of bandwidth, and seconds that every step costs."""
+    """What is really reached: shares of peak FLOP/s and of bandwidth; and seconds added to every step."""
 
     compute: float = 1.0
     bandwidth: float = 1.0
@@ -114,17 +115,13 @@ class Efficiency:
         checks.not_negative("Efficiency", overhead=self.overhead)
 
 
-PUBLISHED = Efficiency(compute=0.47, bandwidth=0.75, overhead=0.002)
+PUBLISHED = Efficiency(compute=0.47, bandwidth=0.75, overhead=0.002)  # the review's, from two medians on L40S
 
 Price = Callable[[Work, GPU, Efficiency], float]
 
 
 def step_time(work: Work, gpu: GPU, efficiency: Efficiency) -> float:
-    """Seconds of a step when arithmetic and reads overlap, each at its efficiency, plus the overhead."""
-    return (
-        max(
-            work.flops / (gpu.peak_flops * efficiency.compute),
-            work.bytes / (gpu.bandwidth * efficiency.bandwidth),
-        )
-        + efficiency.overhead
-    )
+    """Return the seconds of a step: arithmetic and reads overlap, each at its efficiency, then the overhead."""
+    computing = work.flops / (gpu.peak_flops * efficiency.compute)
+    reading = work.bytes / (gpu.bandwidth * efficiency.bandwidth)
+    return max(computing, reading) + efficiency.overhead
