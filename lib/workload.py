@@ -1,0 +1,124 @@
+"""Workloads: who asks for what, and when.
+
+A workload is a sequence of `Request`s in order of arrival. It comes from a random process with a seed
+(`poisson`) or from a file (`read_csv`), and `check` refuses one that no clock could play.
+"""
+
+import csv
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from numbers import Real
+from pathlib import Path
+
+Prompt = int | tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: arrival in seconds, its prompt, and how many tokens it will be answered with.
+
+    A prompt is a number of tokens, or, where it matters which tokens they are (prefix caching), a tuple of
+    `(label, n)`: the first n tokens of the endless sequence of that label. Equal labels mean equal tokens,
+    different labels share none. Generated tokens are the label "#7".
+    """
+
+    arrival: float
+    prompt: Prompt
+    output_tokens: int
+
+    def __post_init__(self) -> None:
+        fault = _fault(self)
+        if fault:
+            raise ValueError(f"Request: {fault}")
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt in tokens."""
+        if isinstance(self.prompt, int):
+            return self.prompt
+        return sum(n for _, n in self.prompt)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _fault(request: Request) -> str:
+    """What is wrong with a request by itself; an empty string where nothing is."""
+    arrival, prompt = request.arrival, request.prompt
+    if not isinstance(arrival, Real) or isinstance(arrival, bool) or not isfinite(arrival) or arrival < 0:
+        return f"arrival={arrival!r} is no time; use seconds, finite and at least 0"
+    if not isinstance(prompt, int | tuple) or isinstance(prompt, bool):
+        return f"prompt={prompt!r} is no prompt; use a number of tokens or a tuple of (label, tokens)"
+    if isinstance(prompt, tuple):
+        if not prompt or not all(len(part) == 2 and _is_count(part[1]) for part in prompt):
+            return f"prompt={prompt!r} has an empty part; use (label, tokens) with at least 1 token each"
+    elif prompt < 1:
+        return f"prompt={prompt!r} is too short; use at least 1 token"
+    if not _is_count(request.output_tokens):
+        return f"output_tokens={request.output_tokens!r} is not a count; use a whole number of at least 1"
+    return ""
+
+
+def check(requests: Iterable[Request]) -> tuple[Request, ...]:
+    """The workload as a tuple; ValueError, naming the row, where it is empty or its arrivals go backwards."""
+    rows = tuple(requests)
+    if not rows:
+        raise ValueError("workload: no requests; use at least one")
+    for row in range(1, len(rows)):
+        if rows[row].arrival < rows[row - 1].arrival:
+            raise ValueError(
+                f"workload, row {row}: arrival={rows[row].arrival!r} lies before row {row - 1}'s "
+                f"{rows[row - 1].arrival!r}; sort the rows by arrival"
+            )
+    return rows
+
+
+def poisson(
+    rate: float, count: int, seed: int, prompt: Prompt = 8192, output_tokens: int = 256
+) -> tuple[Request, ...]:
+    """`count` equal requests that arrive independently of each other, `rate` a second on average.
+
+    Gaps are drawn from `random.Random(seed).expovariate(rate)`, arrivals are their running sum, and the
+    first request comes after one gap. The same seed at another rate is the same pattern, stretched: two
+    rates are compared on common random numbers.
+    """
+    if not isinstance(rate, Real) or isinstance(rate, bool) or not isfinite(rate) or rate <= 0:
+        raise ValueError(f"poisson: rate={rate!r} will not do; use requests per second above 0")
+    if not _is_count(count):
+        raise ValueError(f"poisson: count={count!r} is not a count; use a whole number of at least 1")
+    gap = random.Random(seed).expovariate
+    now, requests = 0.0, []
+    for _ in range(count):
+        now += gap(rate)
+        requests.append(Request(now, prompt, output_tokens))
+    return tuple(requests)
+
+
+COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
+
+
+def read_csv(path: str | Path) -> tuple[Request, ...]:
+    """The workload in a CSV file with the columns arrival_s, prompt_tokens, output_tokens, in any order.
+
+    ValueError names the row (0 is the first below the header) and what is wrong with it.
+    """
+    with open(path, newline="", encoding="utf-8") as file:
+        return from_rows(list(csv.DictReader(file)))
+
+
+def from_rows(rows: Sequence[dict[str, str]]) -> tuple[Request, ...]:
+    """The workload in rows that map each of `COLUMNS` to a value or to the text of one."""
+    requests = []
+    for row, cells in enumerate(rows):
+        missing = [name for name in COLUMNS if cells.get(name) in (None, "")]
+        if missing:
+            raise ValueError(f"workload, row {row}: no {missing[0]}; the columns are {', '.join(COLUMNS)}")
+        try:
+            arrival, prompt, output = float(cells[COLUMNS[0]]), int(cells[COLUMNS[1]]), int(cells[COLUMNS[2]])
+            requests.append(Request(arrival, prompt, output))
+        except ValueError as error:
+            raise ValueError(f"workload, row {row}: {error}") from None
+    return check(requests)

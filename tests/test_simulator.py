@@ -1,0 +1,343 @@
+import tomllib
+from dataclasses import replace
+from decimal import Decimal
+from itertools import pairwise
+from math import fsum, inf
+from pathlib import Path
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lib.data
+from lib.hardware import GPU, L40S, PCIE_4
+from lib.models import LLAMA_3_1_8B, LLAMA_3_1_70B, QWEN2_5_7B
+from lib.roofline import Efficiency, decode_uneven, ideal_time, prefill
+from lib.scheduler import Textbook
+from lib.simulator import (
+    Collocated,
+    Disaggregated,
+    Engine,
+    alternate,
+    least_loaded,
+    percentile,
+    simulate,
+)
+from lib.workload import Request, poisson
+
+PUBLISHED = tomllib.loads(
+    (Path(lib.data.__file__).parent / "published.toml").read_text(), parse_float=Decimal
+)
+REVIEW = Engine(QWEN2_5_7B, L40S, decode_context=8192 + 128)
+OWN = Engine(QWEN2_5_7B, L40S)
+WHOLE = replace(REVIEW, token_budget=None)
+DEPLOYMENTS = {
+    "collocated": Collocated(REVIEW, 2),
+    "P/D, 1.3 s transfer": Disaggregated(WHOLE, REVIEW, handoff=1.3),
+    "P/D, 20 ms transfer": Disaggregated(WHOLE, REVIEW, handoff=0.02),
+}
+SEEDS = range(5)
+
+
+def as_printed(value, printed):
+    """The value rounded to as many decimals as the printed one has."""
+    return round(Decimal(value), -Decimal(printed).as_tuple().exponent)
+
+
+# ------------------------------------------------------------------------------------ the review's figures
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+@pytest.mark.parametrize("column", range(6))
+def test_the_serving_simulators_figures(name, column):
+    rate = float(PUBLISHED["serving_sim"]["rates"][column])
+    traces = [simulate(poisson(rate, 100, seed), DEPLOYMENTS[name]) for seed in SEEDS]
+    computed = {
+        "ttft_p50_s": [percentile(trace.ttft, 50) for trace in traces],
+        "itl_p50_ms": [1000 * trace.itl(50) for trace in traces],
+        "itl_p99_ms": [1000 * trace.itl(99) for trace in traces],
+    }
+    for key, values in computed.items():
+        printed = PUBLISHED["serving_sim"][name][key][column]
+        assert as_printed(fsum(values) / 5, printed) == printed, key
+
+
+@pytest.mark.parametrize("load", ["0.4 req/s", "1.0 req/s"])
+@pytest.mark.parametrize("row", range(5))
+def test_the_chunk_sweeps_figures(load, row):
+    engine = replace(REVIEW, token_budget=PUBLISHED["chunk_sweep"]["budgets"][row])
+    traces = [simulate(poisson(float(load.split()[0]), 100, seed), Collocated(engine, 2)) for seed in SEEDS]
+    computed = {
+        "ttft_p50_s": [percentile(trace.ttft, 50) for trace in traces],
+        "itl_p99_ms": [1000 * trace.itl(99) for trace in traces],
+        "worst_gap_ms": [1000 * max(trace.worst_gap) for trace in traces],
+    }
+    for key, values in computed.items():
+        printed = PUBLISHED["chunk_sweep"][load][key][row]
+        assert as_printed(fsum(values) / 5, printed) == printed, key
+
+
+def test_one_prefill_engine_saturates_where_the_review_says():
+    trace = simulate([Request(0, 8192, 1)], Disaggregated(WHOLE, REVIEW))
+    printed = PUBLISHED["serving_sim"]["prefill_saturation"]["req_per_s"]
+    assert as_printed(1 / (trace.prefill_end[0] - trace.prefill_start[0]), printed) == printed
+
+
+# ------------------------------------------------------------------------------------ small cases by hand
+
+
+def tenth(work, gpu, efficiency):
+    """Every step takes an eighth of a second: no rounding anywhere."""
+    return 0.125
+
+
+CLOCKWORK = Engine(QWEN2_5_7B, L40S, price=tenth, token_budget=10)
+
+
+def test_one_request_is_prefilled_in_chunks_and_decoded_token_by_token():
+    trace = simulate([Request(1, 25, 3)], Collocated(CLOCKWORK))
+    assert trace.emitted() == [[1.375, 1.5, 1.625]]
+    assert (trace.ttft, trace.tpot, trace.worst_gap, trace.e2e) == ([0.375], [0.125], [0.125], [0.625])
+    assert [(step.start, step.chunks, step.decodes) for step in trace.steps()] == [
+        (1.0, {0: (10, 0)}, {}),
+        (1.125, {0: (10, 10)}, {}),
+        (1.25, {0: (5, 20)}, {}),
+        (1.375, {}, {0: 25}),
+        (1.5, {}, {0: 26}),
+    ]
+
+
+def test_an_arrival_waits_for_the_step_in_progress_and_not_longer():
+    trace = simulate([Request(0, 5, 20), Request(0.3, 5, 1)], Collocated(CLOCKWORK))
+    assert trace.prefill_start[1] == 0.375
+    assert trace.first_token[1] == 0.5
+
+
+def test_an_arrival_at_the_very_start_of_a_step_is_part_of_it():
+    trace = simulate([Request(0, 5, 20), Request(0.25, 5, 1)], Collocated(CLOCKWORK))
+    assert trace.prefill_start[1] == 0.25
+
+
+def test_the_first_token_of_a_split_request_is_the_first_decode_steps():
+    trace = simulate([Request(0, 25, 3)], Disaggregated(CLOCKWORK, CLOCKWORK, handoff=1))
+    assert trace.prefill_end == [0.375]
+    assert trace.decode_queue == trace.decode_start == [1.375]
+    assert trace.emitted() == [[1.5, 1.625, 1.75]]
+    assert trace.roles == ("prefill", "decode")
+
+
+def test_a_handoff_of_no_time_is_in_time_for_the_step_that_starts_then():
+    requests = [Request(0, 10, 9), Request(0, 10, 9)]
+    trace = simulate(requests, Disaggregated(CLOCKWORK, CLOCKWORK))
+    assert trace.decode_start == trace.prefill_end == [0.125, 0.25]
+
+
+def test_a_handoff_over_a_link_takes_as_long_as_the_prompts_cache():
+    trace = simulate([Request(0, 8192, 2)], Disaggregated(WHOLE, REVIEW, handoff=PCIE_4))
+    seconds = 8192 * QWEN2_5_7B.kv_bytes_per_token / PCIE_4.bandwidth
+    assert trace.decode_queue[0] - trace.prefill_end[0] == pytest.approx(seconds, rel=1e-12)
+
+
+def test_requests_alternate_between_replicas_or_go_where_there_is_room():
+    requests = [
+        Request(0, 10, 1),
+        Request(0, 10, 1),
+        Request(0.5, 10, 20),
+        Request(0.75, 10, 1),
+        Request(1, 10, 1),
+    ]
+    engines = {}
+    for route in (alternate, least_loaded):
+        trace = simulate(requests, Collocated(CLOCKWORK, 2, route))
+        engines[route] = [spans[0].engine for spans in trace.spans]
+    assert engines[alternate] == [0, 1, 0, 1, 0]
+    assert engines[least_loaded] == [0, 1, 0, 1, 1]
+
+
+def test_what_is_not_done_in_time_is_infinitely_late():
+    requests = [Request(0, 10, 2), Request(0, 9, 100), Request(3, 10, 1)]
+    trace = simulate(requests, Collocated(CLOCKWORK), until=1)
+    assert trace.completed == 1
+    assert trace.finish == [0.25, inf, inf]
+    assert trace.worst_gap[1] == trace.tpot[1] == trace.e2e[1] == inf
+    assert trace.first_token == [0.125, 0.25, inf]
+    assert [len(times) for times in trace.emitted()] == [2, 7, 0]
+    assert max(step.end for step in trace.steps()) == 1
+
+
+def test_pooled_gaps_count_every_gap_once():
+    trace = simulate(poisson(1, 40, 0, prompt=3000, output_tokens=30), DEPLOYMENTS["P/D, 20 ms transfer"])
+    assert sum(count for _, count in trace.pooled_gaps) == 40 * 29
+    every = sorted(gap for gaps in trace.gaps() for gap in gaps)
+    folded = [seconds for seconds, count in trace.pooled_gaps for _ in range(count)]
+    assert folded == pytest.approx(every, abs=1e-12)
+
+
+def test_tensor_parallelism_divides_the_work_but_not_the_overhead():
+    one, four = (
+        simulate([Request(0, 1000, 2)], Collocated(replace(OWN, tensor_parallel=n))).ttft[0] - 0.002
+        for n in (1, 4)
+    )
+    assert one / four == pytest.approx(4, rel=1e-12)
+
+
+@given(
+    st.lists(st.floats(0, 1e6), min_size=1, max_size=30),
+    st.one_of(st.floats(0, 100), st.sampled_from([0, 50, 99, 100])),
+)
+def test_percentiles_are_numpys(values, q):
+    assert percentile(values, q) == pytest.approx(float(numpy.percentile(values, q)), rel=1e-13, abs=1e-300)
+    pairs = [(value, 3) for value in sorted(values)]
+    assert percentile(pairs, q) == pytest.approx(
+        float(numpy.percentile(values * 3, q)), rel=1e-13, abs=1e-300
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "q", "message"), [([], 50, "no values"), ([1], 101, "q=101"), ([1], float("nan"), "q=nan")]
+)
+def test_a_percentile_of_nothing_or_beyond_100_is_refused(values, q, message):
+    with pytest.raises(ValueError, match=message):
+        percentile(values, q)
+
+
+# ------------------------------------------------------------------------------------ laws
+
+
+class OneByOne(Textbook):
+    """The same rules, without runs: one step at a time."""
+
+    def plan(self):
+        plan = super().plan()
+        return plan and plan._replace(steps=1)
+
+
+@st.composite
+def workloads(draw):
+    steps = st.sampled_from([0.0, 0.125, 0.25, 1.0]) | st.floats(0, 2)
+    rows, now = [], 0.0
+    for _ in range(draw(st.integers(1, 12))):
+        now += draw(steps)
+        rows.append(Request(now, draw(st.integers(1, 60)), draw(st.integers(1, 15))))
+    return rows
+
+
+@st.composite
+def deployments(draw):
+    engine = Engine(
+        QWEN2_5_7B,
+        L40S,
+        token_budget=draw(st.integers(1, 40) | st.none()),
+        max_num_seqs=draw(st.integers(1, 6)),
+        price=draw(st.sampled_from([tenth, Engine(QWEN2_5_7B, L40S).price])),
+        decode_context=draw(st.none() | st.integers(1, 100)),
+    )
+    route = draw(st.sampled_from([alternate, least_loaded]))
+    if draw(st.booleans()):
+        return Collocated(engine, draw(st.integers(1, 3)), route)
+    handoff = draw(st.sampled_from([0.0, 0.125, 0.3]))
+    return Disaggregated(engine, engine, draw(st.integers(1, 2)), draw(st.integers(1, 2)), handoff, route)
+
+
+def one_by_one(deployment):
+    if isinstance(deployment, Collocated):
+        return replace(deployment, engine=replace(deployment.engine, policy=OneByOne))
+    return replace(
+        deployment,
+        prefill=replace(deployment.prefill, policy=OneByOne),
+        decode=replace(deployment.decode, policy=OneByOne),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(workloads(), deployments(), st.just(inf) | st.floats(0, 5))
+def test_jumping_over_equal_steps_changes_nothing_to_the_last_bit(requests, deployment, until):
+    fast = simulate(requests, deployment, until)
+    slow = simulate(requests, one_by_one(deployment), until)
+    assert list(fast.steps()) == list(slow.steps())
+    assert fast.emitted() == slow.emitted()
+    for column in ("ttft", "tpot", "e2e", "worst_gap", "pooled_gaps", "decode_start", "prefill_start"):
+        assert getattr(fast, column) == getattr(slow, column), column
+
+
+@settings(max_examples=100, deadline=None)
+@given(workloads(), deployments())
+def test_every_token_is_emitted_once_in_order_and_no_step_beats_the_hardware(requests, deployment):
+    trace = simulate(requests, deployment)
+    assert trace.completed == len(requests)
+    for request, times, first, end in zip(
+        requests, trace.emitted(), trace.first_token, trace.finish, strict=True
+    ):
+        assert len(times) == request.output_tokens
+        assert all(a < b for a, b in pairwise([request.arrival, *times]))
+        assert (times[0], times[-1]) == (first, end)
+    for times, worst in zip(trace.gaps(), trace.worst_gap, strict=True):
+        assert worst == pytest.approx(max(times, default=0), abs=1e-12)
+    before = {}
+    for step in trace.steps():
+        assert step.start >= before.get(step.engine, 0)
+        before[step.engine] = step.end
+        if deployment.pools[0].engine.price is not tenth:
+            floor = 0.0
+            for tokens, past in step.chunks.values():
+                floor += prefill(QWEN2_5_7B, tokens, past).flops / L40S.peak_flops
+            if step.decodes:
+                read = decode_uneven(QWEN2_5_7B, len(step.decodes), len(step.decodes))
+                floor = max(floor, ideal_time(read, L40S))
+            assert step.end - step.start >= floor
+
+
+# ------------------------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"token_budget": 0}, "Engine: token_budget=0"),
+        ({"token_budget": 2.5}, "Engine: token_budget=2.5"),
+        ({"max_num_seqs": 0}, "Engine: max_num_seqs=0"),
+        ({"tensor_parallel": True}, "Engine: tensor_parallel=True"),
+        ({"kv_blocks": 0}, "Engine: kv_blocks=0"),
+        ({"decode_context": 0}, "Engine: decode_context=0"),
+        ({"model": LLAMA_3_1_70B}, "Llama-3.1-70B leaves no room for a KV cache on tensor_parallel=1 x L40S"),
+        ({"asynchronous": True}, "asynchronous=True needs a policy that plans ahead"),
+    ],
+)
+def test_an_impossible_engine_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(REVIEW, **change)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Collocated(REVIEW, 0), "Collocated: replicas=0"),
+        (lambda: Disaggregated(REVIEW, REVIEW, n_prefill=0), "n_prefill=0"),
+        (lambda: Disaggregated(REVIEW, REVIEW, n_decode=0), "n_decode=0"),
+        (lambda: Disaggregated(REVIEW, REVIEW, handoff=-1), "handoff=-1"),
+        (lambda: Disaggregated(REVIEW, REVIEW, handoff=inf), "handoff=inf"),
+        (lambda: Disaggregated(REVIEW, replace(REVIEW, model=LLAMA_3_1_8B)), "use one model"),
+    ],
+)
+def test_an_impossible_deployment_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_request_that_no_empty_cache_could_hold_is_refused_by_row():
+    requests = [Request(0, 100, 10), Request(1, 200, 10)]
+    with pytest.raises(ValueError, match=r"row 1: prompt and output are 210 tokens"):
+        simulate(requests, Collocated(replace(REVIEW, kv_blocks=10)))
+
+
+def test_an_empty_workload_is_refused():
+    with pytest.raises(ValueError, match="no requests"):
+        simulate([], Collocated(REVIEW))
+
+
+def test_overload_ends():
+    small = GPU("slow", peak_flops=1e9, bandwidth=1e9, memory=48e9)
+    engine = Engine(QWEN2_5_7B, small, efficiency=Efficiency(), token_budget=1)
+    trace = simulate(poisson(100, 20, 0, prompt=20, output_tokens=5), Collocated(engine))
+    assert trace.completed == 20
