@@ -165,7 +165,7 @@ def flat(node: nodes.Node, marks: bool = False) -> str:
     if isinstance(node, nodes.Text):
         return node.astext()
     if isinstance(node, nodes.Element):
-        if node.get("reftype") == "cite" or "citation" in node.tagname or cites(node.get("refuri", "")):
+        if node.get("refdomain") == "cite" or "citation" in node.tagname or cites(node.get("refuri", "")):
             return CITED if marks else HELD + node.astext()
         if node.tagname == "pending_xref" and not node.get("refexplicit") and node.get("reftype") != "term":
             return HELD  # a title or number that Sphinx fills in later
