@@ -64,12 +64,24 @@ def count(config: Config, key: str) -> int:
     return int(value)
 
 
-def value_bytes(config: Config) -> int:
-    """Return the bytes of a value of the config's data type."""
-    kind = config.get("dtype") or field(config, "torch_dtype")
+def count_or_zero(config: Config, key: str) -> int:
+    """Return the field's value, which must be a whole number of at least 0."""
+    value = field(config, key)
+    checks.counts_or_zero("config.json", **{key: value})
+    return int(value)
+
+
+def type_bytes(config: Config, key: str) -> int:
+    """Return the bytes of a value of the data type that the field names."""
+    kind = field(config, key)
     if kind not in BYTES:
-        raise ValueError(f"config.json: torch_dtype={kind!r} is not covered; use one of {', '.join(BYTES)}")
+        raise ValueError(f"config.json: {key}={kind!r} is not covered; use one of {', '.join(BYTES)}")
     return BYTES[kind]
+
+
+def value_bytes(config: Config) -> int:
+    """Return the bytes of a value of the model's data type, which newer files call dtype."""
+    return type_bytes(config, "dtype" if config.get("dtype") else "torch_dtype")
 
 
 def weight_bytes(config: Config) -> int:
@@ -116,7 +128,8 @@ def qwen3(config: Config) -> dict[str, Any]:
 
 def qwen3_moe(config: Config) -> dict[str, Any]:
     """Experts in every `decoder_sparse_step`th layer, except those that are listed as dense."""
-    step = config.get("decoder_sparse_step", 1)
+    config = {"decoder_sparse_step": 1} | dict(config)
+    step = count(config, "decoder_sparse_step")
     dense_only = config.get("mlp_only_layers") or ()
     layers = [
         i for i in range(count(config, "num_hidden_layers")) if (i + 1) % step == 0 and i not in dense_only
@@ -154,11 +167,11 @@ def deepseek_v3(config: Config) -> dict[str, Any]:
     )
     width = count(config, "moe_intermediate_size")
     experts = Experts(
-        layers=count(config, "num_hidden_layers") - field(config, "first_k_dense_replace"),
+        layers=count(config, "num_hidden_layers") - count_or_zero(config, "first_k_dense_replace"),
         count=count(config, "n_routed_experts"),
         top_k=count(config, "num_experts_per_tok"),
         d_ff=width,
-        d_shared=field(config, "n_shared_experts") * width,
+        d_shared=count_or_zero(config, "n_shared_experts") * width,
         routing_bias=True,
     )
     return {
@@ -172,6 +185,7 @@ def deepseek_v3(config: Config) -> dict[str, Any]:
 
 def nemotron_h(config: Config) -> dict[str, Any]:
     """One part a layer, by a letter of the pattern: M for Mamba-2, * attention, - FFN, E experts."""
+    config = {"mamba_ssm_cache_dtype": "float32"} | dict(config)
     pattern = nemotron_pattern(config)
     parts: dict[str, Any] = {
         "gated": False,
@@ -187,7 +201,7 @@ def nemotron_h(config: Config) -> dict[str, Any]:
             groups=count(config, "n_groups"),
             state=count(config, "ssm_state_size"),
             kernel=count(config, "conv_kernel"),
-            bytes_per_state=BYTES[config.get("mamba_ssm_cache_dtype", "float32")],
+            bytes_per_state=type_bytes(config, "mamba_ssm_cache_dtype"),
         )
     if "E" in pattern:
         parts["experts"] = Experts(
@@ -195,7 +209,8 @@ def nemotron_h(config: Config) -> dict[str, Any]:
             count=count(config, "n_routed_experts"),
             top_k=count(config, "num_experts_per_tok"),
             d_ff=count(config, "moe_intermediate_size"),
-            d_shared=field(config, "n_shared_experts") * count(config, "moe_shared_expert_intermediate_size"),
+            d_shared=count_or_zero(config, "n_shared_experts")
+            * count(config, "moe_shared_expert_intermediate_size"),
             routing_bias=True,
         )
     return grouped(config) | parts

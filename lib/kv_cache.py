@@ -47,7 +47,7 @@ def keep_up_bandwidth(tokens_per_second: float, bytes_per_token: float) -> float
 
 
 def exposed_after_prefill(transfer: float) -> float:
-    """Return the seconds that a transfer adds to the first token when it starts after prefill: all of them."""
+    """Return the seconds that a transfer after prefill adds to the first token: all of them."""
     checks.not_negative("exposed_after_prefill", transfer=transfer)
     return transfer
 

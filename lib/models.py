@@ -150,10 +150,10 @@ class Model:
                 f"Model: kv_heads={self.kv_heads} does not divide heads={self.heads}; use a divisor of heads"
             )
         parts = {
-            "attention_layers": self.with_attention,
-            "ffn_layers": self.with_ffn,
             "experts.layers": self.with_experts,
             "mamba.layers": self.with_mamba,
+            "attention_layers": self.with_attention,
+            "ffn_layers": self.with_ffn,
         }
         for part, count in parts.items():
             checks.counts_or_zero("Model", **{part: count})

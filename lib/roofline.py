@@ -121,7 +121,7 @@ Price = Callable[[Work, GPU, Efficiency], float]
 
 
 def step_time(work: Work, gpu: GPU, efficiency: Efficiency) -> float:
-    """Return the seconds of a step: arithmetic and reads overlap, each at its efficiency, then the overhead."""
+    """Return the seconds of a step: arithmetic and reads overlap, each at its efficiency; plus overhead."""
     computing = work.flops / (gpu.peak_flops * efficiency.compute)
     reading = work.bytes / (gpu.bandwidth * efficiency.bandwidth)
     return max(computing, reading) + efficiency.overhead
