@@ -11,6 +11,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
+from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
 from lib.press import prose, records, run
@@ -80,6 +81,35 @@ def compare_all(app: Sphinx, env: Any) -> None:
             records.write(path, text)
     if complaints := "\n".join(filter(None, found)):
         raise Broken(f"numbers that are not what the records say, or unsupported:\n{complaints}")
+
+
+# ---- solutions, closed until they are asked for
+
+
+class Solution(nodes.General, nodes.Element):
+    """The content of a section titled `Solution`: a closed block here, a collapsed heading in JupyterLab."""
+
+
+class FoldSolutions(SphinxTransform):
+    """Take such sections out of the outline and close them."""
+
+    default_priority = 400
+
+    def apply(self, **_: Any) -> None:
+        """Put a `Solution` in the place of each."""
+        for section in list(self.document.findall(nodes.section)):
+            if isinstance(section[0], nodes.title) and section[0].astext() == "Solution":
+                section.replace_self(Solution("", *section.children[1:], ids=section["ids"]))
+
+
+def open_solution(self: Any, node: Solution) -> None:
+    """Begin a closed block."""
+    self.body.append(self.starttag(node, "details", CLASS="solution") + "<summary>Solution</summary>")
+
+
+def close_solution(self: Any, node: Solution) -> None:
+    """End it."""
+    self.body.append("</details>\n")
 
 
 # ---- equations without JavaScript
@@ -160,5 +190,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("doctree-read", read_page)
     app.connect("env-updated", compare_all)
     app.connect("html-page-context", source_links)
+    app.add_node(Solution, html=(open_solution, close_solution))
+    app.add_transform(FoldSolutions)
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     return {"parallel_read_safe": False, "parallel_write_safe": True}
