@@ -1,0 +1,103 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.chat import ANSWER
+from lib.parsers import (
+    Parser,
+    Reply,
+    RescanningParser,
+    derender,
+    pieces,
+    replay_work,
+    replayed,
+    streamed,
+)
+from lib.press import published
+
+WORDS = [
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    '{"name": "f"}',
+    "{",
+    "<",
+    "</",
+    "th",
+    "x",
+    " ",
+]
+ANYTHING = st.lists(st.sampled_from(WORDS) | st.text(max_size=3)).map("".join)
+
+
+def whole(parts):
+    return "".join(part.opened + part.text + part.closed for part in parts)
+
+
+def test_the_toy_answer_splits_as_published():
+    reply = derender(ANSWER)
+    expected = published.get("frontend.derender")
+    assert reply.content is None
+    assert reply.reasoning == expected["reasoning"]
+    assert reply.tool_calls == [{"name": expected["tool"], "args": {"city": expected["city"]}}]
+
+
+@pytest.mark.parametrize(
+    ("text", "reply"),
+    [
+        ("", Reply(None, None, [])),
+        ("hi", Reply("hi", None, [])),
+        ("<think>never closed", Reply(None, "never closed", [])),
+        ("<think>a<think>b</think>c", Reply("c", "a<think>b", [])),
+        ("</think>x", Reply("</think>x", None, [])),
+        ("<tool_call>{broken</tool_call>", Reply("<tool_call>{broken</tool_call>", None, [])),
+        ("<tool_call>[1]</tool_call>", Reply("<tool_call>[1]</tool_call>", None, [])),
+        ('<tool_call>{"name": "f"}', Reply('<tool_call>{"name": "f"}', None, [])),
+        ('a<tool_call>{"name": "f"}</tool_call>b', Reply("ab", None, [{"name": "f"}])),
+    ],
+)
+def test_malformed_output_stays_in_the_message(text, reply):
+    assert derender(text) == reply
+
+
+@given(ANYTHING)
+def test_no_text_is_lost(text):
+    assert whole(pieces(text)) == text
+
+
+@given(ANYTHING, st.data())
+def test_a_stream_gives_the_same_message_wherever_it_is_cut(text, data):
+    parser, at = Parser(), 0
+    while at < len(text):
+        length = data.draw(st.integers(1, len(text) - at))
+        parser.feed(text[at : at + length])
+        at += length
+    assert parser.pieces() == pieces(text)
+    assert parser.reply() == derender(text)
+    assert parser.work == len(text)
+
+
+@given(ANYTHING)
+def test_a_stream_never_takes_back_what_it_said(text):
+    parser = Parser()
+    said = [part for character in text for part in parser.feed(character)]
+    for kind in ("content", "reasoning", "tool_call"):
+        final = "".join(part.text for part in parser.pieces() if part.kind == kind)
+        assert final.startswith("".join(part.text for part in said if part.kind == kind))
+
+
+@pytest.mark.parametrize("parser", [Parser, RescanningParser])
+@given(tokens=st.integers(1, 40))
+def test_the_formula_counts_what_a_replay_really_does(parser, tokens):
+    assert replayed(["word"] * tokens, parser) == replay_work(tokens, rescan=parser is RescanningParser)
+
+
+def test_a_parser_that_keeps_its_state_looks_at_each_character_once():
+    assert streamed(["word"] * 250, Parser) == published.get("parser_replay.stateful")[0]
+
+
+def test_replay_grows_as_published():
+    tokens = published.get("parser_replay.output_tokens")
+    assert [replay_work(n) for n in tokens] == published.get("parser_replay.replay")
+    assert [replay_work(n, rescan=True) for n in tokens] == published.get("parser_replay.replay_rescan")
