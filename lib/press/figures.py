@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from html import escape
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lib.press.show import Html, table_markup
 
@@ -22,30 +22,36 @@ NAMES = {
     PREFILL: "--prefill", DECODE: "--decode", TRANSFER: "--transfer", CPU: "--cpu", WAITING: "--waiting",
     OTHER: "--other", EXTRA: "--extra",
 }  # fmt: skip
-STYLE: dict[str, object] = {
+STYLE: dict[Any, object] = {
     "svg.fonttype": "none", "svg.hashsalt": "book", "font.family": "sans-serif", "font.size": 11,
     "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none", "hatch.color": INK,
     "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
     "legend.frameon": False, "legend.fontsize": 10, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "grid.color": FAINT, "grid.linewidth": 0.6, "axes.axisbelow": True, "lines.linewidth": 2,
-    "lines.markersize": 6, "hatch.linewidth": 0.6,
+    "axes.grid": True, "grid.color": FAINT, "grid.linewidth": 0.6, "axes.axisbelow": True,
+    "lines.linewidth": 2, "lines.markersize": 6, "hatch.linewidth": 0.6,
 }  # fmt: skip
 _numbers = count(1)
 
 
 def draw(
-    plot: Callable[[Axes], object], title: str, alt: str, data: dict[str, Sequence[object]], size: tuple[float, float] = (6.4, 3.8)
+    plot: Callable[[Axes], object],
+    title: str,
+    alt: str,
+    data: dict[str, Sequence[object]],
+    size: tuple[float, float] = (6.4, 3.8),
 ) -> Html:
-    """Return a figure: `plot` draws into Matplotlib axes; the title is the message; `data` stands in a table below.
+    """Return a figure: `plot` draws into Matplotlib axes; the title is the message; `data` stands in a table.
 
-    alt says what a reader who cannot see it needs to know. Numbers in `data` are shown to 3 significant digits.
+    alt says what a reader who cannot see it needs to know. Numbers in `data` are shown to 3 digits.
     size: in inches, of the drawing; keep the width at 6.4 so that text stays legible at 390 px.
     """
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
     if not title or not alt or not data:
-        raise ValueError("draw: title, alt and data are needed; say the message, describe the figure, give its data")
+        raise ValueError(
+            "draw: title, alt and data are needed; say the message, describe the figure, give its data"
+        )
     with matplotlib.rc_context(STYLE):
         canvas = Canvas(figsize=size, layout="constrained")
         axes = canvas.subplots()
@@ -54,14 +60,53 @@ def draw(
             if scale == "log":  # 1,000 reads better than 10 to the 3, on the page and aloud
                 axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
                 axis.set_minor_formatter(lambda value, _: "")
+        drawn = [line for part in canvas.axes for line in plotted(part)]
         sheet = io.StringIO()
-        canvas.savefig(sheet, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    rounded = {header: [three_digits(value) for value in column] for header, column in data.items()}
+        canvas.savefig(
+            sheet, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
+    rounded: dict[str, Sequence[object]] = {
+        header: [three_digits(value) for value in column] for header, column in data.items()
+    }
     return Html(
         f'<div class="figure"><p class="figure-title">{escape(title)}</p>{clean(sheet.getvalue(), alt)}'
         f'<details class="figure-data"><summary>The data</summary>{table_markup(rounded)}</details></div>',
         f"<figure: {title}>",
+        plotted=drawn,
     )
+
+
+def plotted(axes: Axes) -> list[str]:
+    """Return the data that the axes draw, to 3 digits: a text for each line, bar or cloud, thinned."""
+    import numpy as np
+    from matplotlib.collections import Collection, PathCollection
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Rectangle
+
+    found: list[tuple[str, Any]] = []
+    for artist in axes.get_children():
+        if isinstance(artist, Line2D):
+            found.append(("line", artist.get_xydata()))
+        elif isinstance(artist, Rectangle) and artist is not axes.patch:
+            found.append(("bar", [artist.get_bbox().extents]))
+        elif isinstance(artist, PathCollection):
+            found.append(("points", artist.get_offsets()))
+        elif isinstance(artist, Collection):
+            found.append(
+                ("area", [point for path in artist.get_paths() for point in np.array(path.vertices)])
+            )
+    return [f"{kind} {', '.join(' '.join(map(brief, p)) for p in thinned(points))}" for kind, points in found]
+
+
+def thinned(points: Any, most: int = 9) -> Any:
+    """Return at most so many of the points, evenly spread, the first and the last among them."""
+    last = len(points) - 1
+    return points if last < most else [points[round(i * last / (most - 1))] for i in range(most)]
+
+
+def brief(value: float) -> str:
+    """Return a coordinate to 3 significant digits, without the noise around zero."""
+    return "0" if abs(value) < 1e-12 else f"{value:.3g}"
 
 
 def three_digits(value: object) -> object:
@@ -78,7 +123,7 @@ def three_digits(value: object) -> object:
 
 
 def clean(svg: str, alt: str) -> str:
-    """Return Matplotlib's SVG ready for a page: no metadata, unique ids, the page's colours, its text alternative."""
+    """Return Matplotlib's SVG ready for a page: no metadata, unique ids, the page's colours, a label."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style\b.*?</style>|<!--.*?-->", "", svg, flags=re.S)
     prefix = f"figure{next(_numbers)}-"
@@ -88,9 +133,13 @@ def clean(svg: str, alt: str) -> str:
     svg = re.sub(f"{FAINT}", "var(--faint, #88888855)", svg, flags=re.I)
     for colour, name in NAMES.items():
         svg = re.sub(colour, f"var({name}, {colour})", svg, flags=re.I)
-    width, height = re.search(r'viewBox="0 0 (\S+) (\S+)"', svg).groups()  # type: ignore[union-attr]
+    width, _ = re.search(r'viewBox="0 0 (\S+) (\S+)"', svg).groups()  # type: ignore[union-attr]
     svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     label = escape(alt, quote=True)
     style = f"max-width:{float(width) * 4 / 3:.0f}px"
-    return svg.replace("<svg ", f'<svg class="plot" stroke-linejoin="round" role="img" aria-label="{label}" style="{style}" ', 1)
+    return svg.replace(
+        "<svg ",
+        f'<svg class="plot" stroke-linejoin="round" role="img" aria-label="{label}" style="{style}" ',
+        1,
+    )

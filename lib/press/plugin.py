@@ -56,7 +56,7 @@ class ChapterItem(NotebookItem):  # type: ignore[misc]
             twin.unlink(missing_ok=True)
         if result.error is not None:
             raise NotebookFailedException(result)
-        found = [*records.stated(result.nb, "problem")]
+        found = [*records.problems(result.nb)]
         found.append(records.drift(self.path, records.printed(result.nb), part=True))
         if any(found):
             raise Drift("\n".join([f"{self.path.name} does not print what is recorded", *found]))

@@ -1,29 +1,39 @@
 """The numerals in the prose of a rendered page, and what supports each of them.
 
-A numeral is supported when an output of its own section shows it at its precision, when its sentence carries a
-citation, or when `book/printed/allowed.toml` lists it with a reason.
+A numeral is supported when an output of its own section shows it at its precision, when its sentence carries
+a citation, or when `book/printed/allowed.toml` lists it with a reason. Prose is all text that a page shows or
+speaks and that no cell printed: comments in code, code blocks, formulas, hover texts, the description too.
 """
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
 import tomllib
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_DOWN, ROUND_HALF_UP, Decimal
-from functools import cache
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 
-from lib.press.records import ALT, RECORDS, TITLE, cell_text
+from lib.press.records import ALLOWED, ALT, SILENT, TITLE, cell_text, visible
 
-NUMERAL = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?")
-WORD = re.compile(r"[^\s…–—/()\[\]|=×·]+")  # a range, a product or a path is several words
-SENTENCE = re.compile(r"(?<=[.!?])[\"”')]*\s+(?=[A-Z\"“(\x02])")
-CITED, HELD = "\x01", "\x02"  # stands where a citation stands; where something unresolved stands
+NUMERAL = re.compile(r"\d+\^-?\d+|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+WORD = re.compile(r"[^\s–—/()\[\]{}|=×·<>≤≥≈~&@:;\"“”$€£]+")  # a range, a product or a path is several words
+EDGE = ".,!?'‘’*`+-"
+PREFIX = re.compile(r"(?:[a-z]{2,}-)+(?=\d)")  # top-8 and sub-100 are claims; Llama-3 is a name
+UNIT = re.compile(
+    r"\s?((?:[kKMGTP]i?)?(?:B|b|FLOPs?|bytes?)(?:/s)?|[mnuμ]?s|min|h|%|×|req/s|tokens?(?:/s)?|times|px)(?![\w/-])"
+)
+SENTENCE = re.compile(r"(?<=[.!?])[\"”')]*\s+(?![a-z])")
+POWER = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+CITED, HELD = "\x01", "\x02"  # stands where a citation stands; where something is that is no claim
 EXEMPT = {"guess"}  # choices offered before anything is computed: recorded, and nobody's claim
-BLOCKS = (nodes.paragraph, nodes.title, nodes.caption, nodes.term, nodes.line, nodes.rubric)
+UNSEEN = (nodes.comment, nodes.footnote_reference, nodes.label, nodes.system_message)
 
 
 @dataclass
@@ -43,60 +53,130 @@ class Section:
             yield from part.shown()
 
 
-def words(text: str) -> list[str]:
-    """Return the words of a text that contain a digit, without the punctuation around them."""
-    found = (word.strip(".,;:!?\"'“”‘’*`~≈<>+−-") for word in WORD.findall(text))
-    return [word for word in found if any(c.isdigit() for c in word)]
+# ---- numerals
+
+
+def normal(text: str) -> str:
+    """Return a text with powers written as 10^9, one kind of minus, and plain digits.
+
+    >>> normal("10⁹ and −.5"), normal("½ of ca.700")
+    ('10^9 and -0.5', '1/2 of ca 700')
+    """
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+", lambda power: "^" + power[0].translate(POWER), text.replace("…", " "))
+    text = unicodedata.normalize("NFKC", text).translate({0x2212: "-", 0x2010: "-", 0x2044: "/"})
+    return re.sub(r"(?<![\w.])\.(?=\d)", "0.", re.sub(r"(?<=[^\W\d_])[.,](?=\d)", " ", text))
+
+
+def words(text: str, units: bool = False) -> list[str]:
+    """Return the words of a text that contain a digit, without punctuation around; if asked with their unit.
+
+    >>> words("It takes (about) 24.5 ms, not −3 %, on an L40S.", units=True)
+    ['24.5 ms', '-3 %', 'L40S']
+    """
+    text, found = normal(text), []
+    for match in WORD.finditer(text):
+        word = re.sub(r"^[+-]+(?=[+-]|\D)", "", match[0].rstrip(EDGE).lstrip(EDGE.replace("-", "")))
+        if any(c.isdigit() for c in word):
+            unit = UNIT.match(text, match.end()) if units and match[0].endswith(word[-1]) else None
+            found.append(f"{word} {unit[1]}" if unit else word)
+    return found
 
 
 def numerals(text: str) -> list[str]:
     """Return the numerals of a text, without those inside names such as L40S or Qwen2.5-7B.
 
-    >>> numerals("Qwen2.5-7B needs 14.1 GB, 16-token blocks and 1,024 tokens (8x).")
-    ['14.1', '16', '1,024', '8']
+    >>> numerals("Qwen2.5-7B needs 14.1 GB, 16-token blocks and 1,024 tokens (8x), −5 % at top-8.")
+    ['14.1', '16', '1,024', '8', '-5', '8']
     """
-    return [n for word in words(text) if word[0].isdigit() or word[0] in "$€£" for n in NUMERAL.findall(word)]
+    found = []
+    for word in (PREFIX.sub("", word) for word in words(text)):
+        if not word[0].isalpha() and word[0] != "_":
+            sign = "-" if word[0] == "-" else ""
+            first, *rest = NUMERAL.findall(word) or [""]
+            found += [sign + first, *rest] if first else []
+    return found
+
+
+def value(numeral: str) -> Decimal:
+    """Return what a numeral says, at its precision."""
+    base, _, exponent = numeral.replace(",", "").partition("^")
+    return Decimal(base) ** int(exponent) if exponent else Decimal(base)
 
 
 def supports(shown: str, numeral: str) -> bool:
     """Tell whether a shown numeral, rounded to the precision of one in the prose, is that one.
 
+    A single digit must be shown as it is. Prose may give the size of a negative number, not another sign.
+
     >>> supports("332.47", "332.5"), supports("332.47", "333"), supports("8", "8.0"), supports("1.7", "2")
     (True, False, False, False)
     """
-    value, wanted = Decimal(shown.replace(",", "")), Decimal(numeral.replace(",", ""))
-    if value == wanted:
-        return len(shown.partition(".")[2]) >= len(numeral.partition(".")[2])
-    step = Decimal(1).scaleb(int(wanted.as_tuple().exponent))
-    if int(value.as_tuple().exponent) >= int(wanted.as_tuple().exponent) or len(wanted.as_tuple().digits) < 2:
+    found, wanted = value(shown), value(numeral)
+    if wanted >= 0 and not numeral.startswith("-"):
+        found = abs(found)
+    precise, precision = int(found.as_tuple().exponent), int(wanted.as_tuple().exponent)
+    if found == wanted:
+        return precise <= precision
+    if precise >= precision or len(wanted.as_tuple().digits) < 2:
         return False
-    return wanted in (value.quantize(step, ROUND_HALF_UP), value.quantize(step, ROUND_HALF_DOWN))
+    step = Decimal(1).scaleb(precision)
+    return wanted in (found.quantize(step, ROUND_HALF_UP), found.quantize(step, ROUND_HALF_DOWN))
 
 
-@cache
+# ---- what supports them
+
+
 def allowed() -> dict[str, dict[str, str]]:
     """Return the allow-list: page (or `everywhere`) -> phrase -> reason."""
-    path = RECORDS / "allowed.toml"
-    return tomllib.loads(path.read_text("utf8")) if path.exists() else {}
+    return tomllib.loads(ALLOWED.read_text("utf8")) if ALLOWED.exists() else {}
 
 
-def unsupported(page: str, section: Section) -> Iterator[str]:
-    """Yield a complaint for each numeral in the prose of a section that nothing supports."""
-    phrases = sorted([*allowed().get("everywhere", {}), *allowed().get(page, {})], key=len, reverse=True)
-    shown = [n for line in section.shown() if not line.startswith((ALT, TITLE)) for n in numerals(line)]
+def check(page: str, section: Section, phrases: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Yield (complaint, False) for a numeral that nothing supports, (phrase, True) where one was needed."""
+    lines = [line for line in section.shown() if not line.startswith(SILENT)]
+    shown = {numeral for line in lines for numeral in numerals(line)}
     own = [line for output in section.outputs for line in output.splitlines()]
     spoken = [line.removeprefix(ALT).removeprefix(TITLE) for line in own if line.startswith((ALT, TITLE))]
     for sentence in [*section.sentences, *spoken]:
         if CITED in sentence:
             continue
-        rest = sentence
+        rest, missing = sentence, lacking(sentence, shown)
         for phrase in phrases:
-            rest = re.sub(rf"(?<![\w.,]){re.escape(phrase)}(?![\w]|[.,]\d)", " ", rest)
-        for numeral in numerals(rest):
-            if not any(supports(candidate, numeral) for candidate in shown):
-                yield f"{page}, section “{section.title}”: {numeral} is in no output here: “{sentence.strip()[:120]}”"
+            shorter = (
+                re.sub(rf"(?<![\w.,]){re.escape(phrase)}(?![\w]|[.,]\d)", " ", rest) if missing else rest
+            )
+            if len(fewer := lacking(shorter, shown)) < len(missing):
+                rest, missing = shorter, fewer
+                yield phrase, True
+        for numeral in missing:
+            where = f"{page}, section “{section.title}”"
+            yield f"{where}: {numeral} is in no output here: “{sentence.strip()[:120]}”", False
     for part in section.parts:
-        yield from unsupported(page, part)
+        yield from check(page, part, phrases)
+
+
+def lacking(sentence: str, shown: set[str]) -> list[str]:
+    """Return the numerals of a sentence that none of the shown ones supports."""
+    return [n for n in numerals(sentence) if n not in shown and not any(supports(one, n) for one in shown)]
+
+
+# ---- reading a page
+
+
+def read(page: str, doctree: nodes.document, notebook: Any = None) -> tuple[str, list[str]]:
+    """Return a page's record, and a complaint for each of its numerals that nothing supports.
+
+    page: its path below book, without suffix. The record ends with the phrases that had to be allowed.
+    """
+    reader, lists = Reader(doctree, notebook), allowed()
+    phrases = sorted(
+        {*lists.get("everywhere", {}), *lists.get(page, {})}, key=lambda phrase: (-len(phrase), phrase)
+    )
+    found = list(check(page, reader.page, phrases))
+    needed = sorted({phrase for phrase, fine in found if fine})
+    return reader.text() + "".join(f"allowed: {phrase}\n" for phrase in needed), [
+        c for c, fine in found if not fine
+    ]
 
 
 class Reader:
@@ -117,12 +197,14 @@ class Reader:
     def flush(self) -> None:
         """Write the numerals gathered since the last output."""
         if self.pending:
-            self.record.append("~ " + " ".join(self.pending) + "\n")
+            self.record.append("~ " + " · ".join(self.pending) + "\n")
             self.pending = []
 
     def read(self, node: nodes.Node, section: Section) -> None:
         """Walk on in document order."""
         title = next((child for child in node.children if isinstance(child, nodes.title)), None)
+        if isinstance(node, UNSEEN):
+            return
         if isinstance(node, nodes.section) and title is not None:  # an exercise's section has none
             part = Section(flat(title))
             section.parts.append(part)
@@ -131,49 +213,118 @@ class Reader:
             for child in node.children:
                 self.read(child, part)
         elif isinstance(node, nodes.container) and node.get("nb_element") == "cell_code":
-            output = cell_text(self.cells[node["cell_index"]])
-            self.flush()
-            self.record.append(output)
-            section.outputs.append(output.partition("\n")[2].replace("\n    ", "\n").removeprefix("    "))
-            for caption in node.findall(nodes.caption):
-                self.read(caption, section)
-        elif isinstance(node, (nodes.literal_block, nodes.math_block, nodes.raw, nodes.comment)):
-            self.pending += words(node.astext()) if isinstance(node, nodes.math_block) else []
-        elif isinstance(node, BLOCKS):
-            self.pending += words(flat(node))
-            if not exempt(node):
-                section.sentences += SENTENCE.split(flat(node, marks=True))
-        elif isinstance(node, nodes.image):
-            self.pending += words(node.get("alt", ""))
-            section.sentences.append(node.get("alt", ""))
+            self.cell(node, self.cells[node["cell_index"]], section)
+        elif isinstance(node, (nodes.Text, nodes.TextElement, nodes.image)):
+            self.say(flat(node), flat(node, marks=True), section, exempt(node))
         else:
+            for unseen in HIDDEN_TEXT.get(node.tagname, lambda node: [])(node):
+                self.say(unseen, unseen, section, exempt=node.tagname == "bibliography")
             for child in node.children:
                 self.read(child, section)
+
+    def say(self, text: str, marked: str, section: Section, exempt: bool = False) -> None:
+        """Take a block of prose into the record, and its sentences into the section."""
+        self.pending += words(text.replace(CITED, "").replace(HELD, ""), units=True)
+        if not exempt:
+            section.sentences += SENTENCE.split(marked)
+
+    def cell(self, node: nodes.container, cell: Any, section: Section) -> None:
+        """Take a code cell: its output, then its caption and the comments in its code."""
+        output = cell_text(cell)
+        self.flush()
+        self.record.append(output)
+        section.outputs.append(output.partition("\n")[2].replace("\n    ", "\n").removeprefix("    "))
+        for caption in node.findall(nodes.caption):
+            self.read(caption, section)
+        if not {"remove-input", "remove-cell"} & set(cell.metadata.get("tags", ())):
+            for comment in comments(cell.source):
+                self.say(comment, comment, section)
+
+
+def toc_text(node: nodes.Element) -> list[str]:
+    """Return what a table of contents says itself."""
+    return [node.get("caption") or "", *(title for title, _ in node["entries"] if title)]
+
+
+def bibliography(node: nodes.Element) -> list[str]:
+    """Return the text of the reference list, which Sphinx fills in later."""
+    env = node.document.settings.env
+    paths = [Path(env.srcdir) / name for name in env.config.bibtex_bibfiles]
+    for path in paths:
+        env.note_dependency(str(path))
+    return [path.read_text("utf8") for path in paths]
+
+
+HIDDEN_TEXT = {
+    "meta": lambda node: [node.get("content", "")],
+    "toctree": toc_text,
+    "bibliography": bibliography,
+}
+
+
+def comments(code: str) -> Iterator[str]:
+    """Yield the comments of Python code, as far as it can be read as such."""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(code).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string.lstrip("#! ")
+    except (tokenize.TokenError, SyntaxError):
+        return
 
 
 def exempt(node: nodes.Node | None) -> bool:
     """Tell whether a node stands in a block whose numerals are nobody's claim."""
     while node is not None:
-        if isinstance(node, nodes.Element) and (EXEMPT & set(node.get("classes", ())) or node.tagname == "citation"):
+        if isinstance(node, nodes.Element) and (
+            EXEMPT & set(node.get("classes", ())) or node.tagname == "citation"
+        ):
             return True
         node = node.parent
     return False
 
 
 def flat(node: nodes.Node, marks: bool = False) -> str:
-    """Return the text of a block; `marks` puts a sign for each citation and leaves formulas and code out."""
+    """Return the text of a block; `marks` puts a sign for each citation and leaves out what is no claim."""
     if isinstance(node, nodes.Text):
         return node.astext()
-    if isinstance(node, nodes.Element):
-        if node.get("refdomain") == "cite" or "citation" in node.tagname or cites(node.get("refuri", "")):
-            return CITED if marks else HELD + node.astext()
-        if node.tagname == "pending_xref" and not node.get("refexplicit") and node.get("reftype") != "term":
-            return HELD  # a title or number that Sphinx fills in later
-        if marks and isinstance(node, (nodes.math, nodes.literal)):
-            return HELD
-        if isinstance(node, nodes.image):
-            return " " + node.get("alt", "") + " "
-    return "".join(flat(child, marks) for child in node.children)
+    if isinstance(node, UNSEEN) or not isinstance(node, nodes.Element):
+        return ""
+    if node.get("refdomain") == "cite" or "citation" in node.tagname or cites(node.get("refuri", "")):
+        return CITED if marks else node.astext() + titles(node)
+    if node.tagname == "pending_xref" and not node.get("refexplicit") and node.get("reftype") != "term":
+        return HELD  # a title or number that Sphinx fills in later
+    if isinstance(node, (nodes.math, nodes.math_block)):
+        return formula(node.astext(), claims=marks)
+    if isinstance(node, nodes.raw):
+        return visible(node.astext()) if "html" in node.get("format", "") else ""
+    if marks and isinstance(node, nodes.literal) and not node.astext()[:1].isdigit():
+        return HELD
+    if (
+        marks
+        and isinstance(node, nodes.literal_block)
+        and node.get("language") not in {None, "default", "none", "text"}
+    ):
+        return HELD  # code: recorded, and no claim
+    start = "^" if isinstance(node, nodes.superscript) else ""
+    return start + "".join(flat(child, marks) for child in node.children) + titles(node)
+
+
+def titles(node: nodes.Element) -> str:
+    """Return what an element speaks or shows on hovering."""
+    found = [node.get(key, "") for key in ("alt", "title", "reftitle", "explanation")]
+    return "".join(f" ({text}) " for text in found if text and not isinstance(node, nodes.section))
+
+
+def formula(tex: str, claims: bool = False) -> str:
+    """Return the numerals of a formula; as claims without single digits and powers, which are its form.
+
+    >>> formula(r"2P \\cdot 10^{9} = 14{,}100"), formula(r"2P \\cdot 10^{9} = 14{,}100", claims=True)
+    ('2P 10^9 14,100', '14,100')
+    """
+    text = tex.replace("{,}", ",").replace(r"\%", "%")
+    text = re.sub(r"\^\s*\{?\s*(-?\d+)\s*\}?", r"^\1 ", text)
+    found = words(re.sub(r"\\[a-zA-Z]+|\\.|[_+]", " ", text))
+    return " ".join(n for n in found if not claims or (len(re.findall(r"\d", n)) > 1 and "^" not in n))
 
 
 def cites(address: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import tomllib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -21,7 +23,7 @@ def figures() -> dict[str, Any]:
 
 
 def get(path: str) -> Any:
-    """Return one figure or table by its dotted path, floats as floats: `get("roofline.ridge_flops_per_byte")`."""
+    """Return one figure or table by its path, like `get("roofline.ridge_flops_per_byte")`, as floats."""
     return plain(find(path))
 
 
@@ -60,10 +62,10 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def agrees(computed: Any, printed: Any) -> bool:
-    """Tell whether a computed value rounds to the printed one, at the printed precision; exact ties may go either way.
+    """Tell whether a computed value rounds to the printed one, at its precision; ties may go either way.
 
-    >>> agrees(332.47, Decimal("332.5")), agrees(332.56, Decimal("332.5")), agrees([8, 2.4], [8, 2]), agrees("a", "b")
-    (True, False, True, False)
+    >>> agrees(332.47, Decimal("332.5")), agrees(332.56, Decimal("332.5")), agrees([8, 2.4], [8, 2])
+    (True, False, True)
     """
     if isinstance(printed, list):
         return (
@@ -72,12 +74,23 @@ def agrees(computed: Any, printed: Any) -> bool:
             and all(map(agrees, computed, printed))
         )
     if isinstance(printed, (int, Decimal)) and not isinstance(printed, bool):
-        if isinstance(computed, (str, bool)) or computed is None:
+        if (
+            isinstance(computed, bool)
+            or not isinstance(computed, (numbers.Real, Decimal))
+            or not math.isfinite(computed)
+        ):
             return False
         half = Decimal(1).scaleb(int(Decimal(printed).as_tuple().exponent)) / 2
         # a tie of two floats can be off by their own rounding
-        return abs(Decimal(computed) - printed) <= half * (1 + Decimal("1e-9"))
-    return bool(computed == printed)
+        return abs(exact(computed) - printed) <= half * (1 + Decimal("1e-9"))
+    return type(computed) is type(printed) and bool(computed == printed)
+
+
+def exact(value: Any) -> Decimal:
+    """Return a number as a Decimal, numpy's and fractions too."""
+    if isinstance(value, numbers.Rational):
+        return Decimal(int(value.numerator)) / int(value.denominator)
+    return value if isinstance(value, Decimal) else Decimal(float(value))
 
 
 def shown(value: Any, like: Any) -> str:
@@ -85,12 +98,12 @@ def shown(value: Any, like: Any) -> str:
     if isinstance(like, list) and isinstance(value, (list, tuple)):
         padded = [*like, *[like[-1] if like else ""] * (len(value) - len(like))]
         return " · ".join(map(shown, value, padded))
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+    if isinstance(value, bool) or not isinstance(value, (numbers.Real, Decimal)) or not math.isfinite(value):
         return str(value)
     exponent = int(Decimal(like).as_tuple().exponent) if isinstance(like, (int, Decimal)) else -3
     if exponent > 0:
-        return f"{Decimal(value):.{len(Decimal(like).as_tuple().digits) - 1}e}"
-    return f"{Decimal(value):,.{-exponent}f}"
+        return f"{exact(value):.{len(Decimal(like).as_tuple().digits) - 1}e}"
+    return f"{exact(value):,.{-exponent}f}"
 
 
 def compare(
@@ -99,7 +112,7 @@ def compare(
     """Return a table of the review's figures beside this page's, and claim them for the page.
 
     section: a dotted path in published.toml; values: key -> what the page computed, of the same shape.
-    quoted: keys that the review itself quotes from elsewhere. differs: key -> why this page's figure is another one.
+    quoted: keys that the review itself quotes. differs: key -> why this page's figure is another one.
     In a notebook a difference only shows; the build fails on one that `differs` does not explain.
     """
     differs = dict(differs or {})
@@ -107,11 +120,13 @@ def compare(
         raise ValueError("compare: no values; give at least one key=value or quoted=(key,)")
     for key in quoted:
         if not key.startswith(QUOTED) and not section.startswith("measured"):
-            raise ValueError(f"compare: quoted={key!r} is a figure that the review computes; give its value instead")
+            raise ValueError(
+                f"compare: quoted={key!r} is a figure that the review computes; give its value instead"
+            )
     if unknown := set(differs) - set(values):
         raise ValueError(f"compare: differs names {sorted(unknown)}, which are not compared; drop them")
     rows: list[tuple[str, str, str, str]] = []
-    claims, problems = [], []
+    problems = []
     for key in [*values, *quoted]:
         path = f'{section}."{key}"' if "." in key else f"{section}.{key}"
         ours = dict(leaves(values[key], path)) if key in values else None
@@ -119,19 +134,24 @@ def compare(
         if ours is not None and ours.keys() != theirs.keys():
             raise ValueError(f"compare: {path} has {sorted(theirs)}, not {sorted(ours)}; give the same keys")
         for leaf, printed in theirs.items():
-            claims.append(leaf)
             name = leaf.removeprefix(section).removeprefix(".")
             if ours is None:
                 rows.append((name, shown(printed, printed), "–", "quoted"))
             elif agrees(ours[leaf], printed):
                 rows.append((name, shown(printed, printed), shown(ours[leaf], printed), "agrees"))
             else:
-                rows.append((name, shown(printed, printed), shown(ours[leaf], printed), differs.get(key, "differs")))
+                rows.append(
+                    (name, shown(printed, printed), shown(ours[leaf], printed), differs.get(key, "differs"))
+                )
                 if key not in differs:
-                    problems.append(f"published: {leaf} is {shown(printed, printed)}, not {shown(ours[leaf], printed)}")
+                    problems.append(
+                        f"published: {leaf} is {shown(printed, printed)}, not {shown(ours[leaf], printed)}"
+                    )
         if key in differs and ours is not None and all(agrees(ours[leaf], p) for leaf, p in theirs.items()):
             problems.append(f"published: {path} agrees, so nothing in differs is to be explained")
-    columns = dict(zip(("figure", "review", "this page", "verdict"), zip(*rows, strict=True), strict=True))
+    columns: dict[str, Any] = dict(
+        zip(("figure", "review", "this page", "verdict"), zip(*rows, strict=True), strict=True)
+    )
     moved = sum(verdict not in ("agrees", "quoted") for *_, verdict in rows)
     verdict = f"{len(rows)} published figures in [{section}], {moved} of them different here"
-    return Html(table_markup(columns, verdict), verdict, claim=claims, problem=problems)
+    return Html(table_markup(columns, verdict), verdict, problem=problems)

@@ -1,7 +1,8 @@
 """What a page shows, as text, and whether that is still what its record in `book/printed/` says.
 
-A record has three kinds of lines: `## a section`, `>>> the first line of a code cell` with the cell's output indented
-below it, and `~ the numerals` of the prose that follows. nbmake compares the cells; Sphinx compares all of it.
+A record has four kinds of lines: `## a section`, `>>> the first line of a code cell` with the cell's output
+indented below it, `~ the numerals` of the prose that follows, and last what had to be `allowed:`. nbmake
+compares the cells; Sphinx compares all of it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,24 @@ from typing import Any
 
 BOOK = Path(__file__).parents[2] / "book"
 RECORDS = BOOK / "printed"
+ALLOWED = RECORDS / "allowed.toml"
 HIDDEN = {"remove-cell", "remove_cell", "remove-output", "remove_output"}
 MIMES = ("text/html", "text/markdown", "text/plain")  # the first that an output has is what the page shows
-ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
-ALT, TITLE, DRAWN = "alt: ", "title: ", "drawn: "
+BEFORE = ("application/vnd.jupyter.widget-view+json", "application/javascript")  # what a page prefers to HTML
+PIXELS = ("image/svg+xml", "image/png", "image/gif", "image/jpeg", "text/latex")  # and to other text
+ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,}(?=>)")
+ALT, TITLE, DRAWN, TICKS, PLOTTED, CODE = "alt: ", "title: ", "drawn: ", "ticks: ", "plotted: ", "> "
+SILENT = (ALT, TITLE, TICKS, PLOTTED, CODE)  # lines of an output that are no results, and support no prose
 SVG = re.compile(r"(<svg\b[^>]*>)(.*?)</svg>", re.S)
-TEXT = re.compile(r"<text\b[^>]*>\s*(.*?)\s*</text>", re.S)
-SPOKEN = re.compile(r'<(?:svg|img)\b[^>]*?\b(?:aria-label|alt)="([^"]*)"[^>]*>')
+TEXT = re.compile(  # a text in SVG, and whether it labels a tick of Matplotlib's
+    r"([xy]tick_\d+\"(?:(?!tick_|<text|(?:</g>\s*){3}).)*)?<(?:text|title|desc)\b[^>]*>\s*(.*?)\s*</(?:text|title|desc)>",
+    re.S,
+)
+SPOKEN = re.compile(r'\s(?:aria-label|aria-description|alt|title|placeholder|value)="([^"]*)"')
+CLAIM = re.compile(r"    \d+ published figures in \[(.+)\], \d+ of them different here")
+INLINE = (
+    "a|abbr|b|bdi|cite|code|del|dfn|em|i|ins|kbd|mark|q|s|samp|small|span|strong|sub|time|tspan|u|var|wbr"
+)
 
 
 def record_of(page: Path) -> Path:
@@ -30,31 +42,60 @@ def record_of(page: Path) -> Path:
 
 
 def visible(markup: str) -> str:
-    """Return the text that HTML or SVG shows or speaks, a line for each row, title and alternative text."""
+    """Return the text that HTML or SVG shows or speaks, a line for each block, row and alternative text."""
     text = re.sub(r"<(script|style|defs)\b.*?</\1>|<!--.*?-->", " ", markup, flags=re.S)
-    text = SVG.sub(lambda match: f"{match[1]}\n{DRAWN}{' · '.join(TEXT.findall(match[2]))}\n", text)
-    text = SPOKEN.sub(lambda match: f"\n{ALT}{match[1]}\n", text)
+    text = SVG.sub(lambda svg: f"{svg[1]}\n{drawn(svg[2])}\n", text)
+    text = re.sub(
+        r"<[^>]*>", lambda tag: tag[0] + "".join(f"\n{ALT}{said}\n" for said in spoken(tag[0])), text
+    )
     text = re.sub(r'<p class="figure-title">', f"\n{TITLE}", text)
     text = re.sub(r"</(?:td|th)>\s*<t[dh]\b[^>]*>", " | ", text)
-    text = re.sub(r"</?(?:tr|p|summary|figcaption|caption|table|pre|div|br)\b[^>]*>", "\n", text)
+    text = text.replace("<sup>", "^")
+    text = re.sub(rf"</?(?!(?:{INLINE}|sup)\b)[a-zA-Z][^>]*>", "\n", text)
     text = html.unescape(re.sub(r"<[^>]+>", "", text))
     return "\n".join(filter(None, (" ".join(line.split()) for line in text.split("\n"))))
 
 
+def drawn(svg: str) -> str:
+    """Return a line with the labels of a plot's ticks, and one with all other text in it."""
+    found = TEXT.findall(svg)
+    ticks, texts = [text for tick, text in found if tick], [text for tick, text in found if not tick]
+    return "\n".join(mark + " · ".join(part) for mark, part in ((TICKS, ticks), (DRAWN, texts)) if part)
+
+
+def spoken(tag: str) -> list[str]:
+    """Return what a tag shows on hovering, or says to who cannot see; not what a box is named."""
+    return [] if 'role="region"' in tag else SPOKEN.findall(tag)
+
+
 def output_text(output: dict[str, Any]) -> str:
-    """Return what one output of a cell shows as text; what depends on the machine is replaced by its bounds."""
-    if output["output_type"] == "stream":
+    """Return what one output of a cell shows as text; bounds stand for what depends on the machine."""
+    if output["output_type"] == "stream":  # the site leaves stderr out
         return _joined(output["text"]) if output["name"] == "stdout" else ""
     if output["output_type"] == "error":
         return f"{output['ename']}: {output['evalue']}"
     press = output["metadata"].get("press", {})
     if "record" in press:
         return str(press["record"])
-    for mime in MIMES:
-        if mime in output["data"]:
-            text = _joined(output["data"][mime])
-            return visible(text) if mime == "text/html" else text
-    return ""
+    text = next((_joined(output["data"][mime]) for mime in MIMES if mime in output["data"]), "")
+    if "text/html" in output["data"]:
+        text = visible(text)
+    if press.get("code"):
+        text = "\n".join(CODE + line for line in text.split("\n"))
+    return "\n".join([text, *(PLOTTED + line for line in press.get("plotted", ()))])
+
+
+def unreadable(output: dict[str, Any]) -> str:
+    """Return a complaint when a page would show an output in a form that no record can hold."""
+    data = output.get("data", {})
+    shown = next((mime for mime in BEFORE if mime in data), None)
+    if shown is None and "text/html" not in data:
+        shown = next((mime for mime in PIXELS if mime in data), None)
+    return (
+        f"an output is shown as {shown}, which no record can hold: use press.figures, a table or text"
+        if shown
+        else ""
+    )
 
 
 def cell_text(cell: Any) -> str:
@@ -76,11 +117,32 @@ def cells_only(record: str) -> str:
     return "".join(line for line in record.splitlines(True) if line.startswith((">>>", "    ")))
 
 
-def stated(notebook: Any, key: str) -> Iterator[Any]:
-    """Yield what the outputs of a notebook state about themselves: their `problem`s, or the keys they `claim`."""
+def problems(notebook: Any) -> Iterator[str]:
+    """Yield what is wrong with a notebook's outputs: what they state, and what cannot be recorded."""
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
-            yield from output.get("metadata", {}).get("press", {}).get(key, ())
+            yield from output.get("metadata", {}).get("press", {}).get("problem", ())
+            if complaint := unreadable(output):
+                yield complaint
+
+
+def claims(record: str) -> Iterator[str]:
+    """Yield the dotted path of each published figure that a record compares with its page's own."""
+    section = ""
+    for line in record.splitlines():
+        if match := CLAIM.fullmatch(line):
+            section = match[1]
+        elif not section or not line.startswith("    ") or " | " not in line:
+            section = ""
+        elif (key := line.strip().partition(" | ")[0]) != "figure":
+            yield f"{section}.{key}"
+
+
+def allowances(record: str) -> Iterator[str]:
+    """Yield each phrase that a page needed the allow-list for."""
+    for line in record.splitlines():
+        if line.startswith("allowed: "):
+            yield line.removeprefix("allowed: ")
 
 
 def drift(page: Path, now: str, part: bool = False) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-INK = {  # pygments colour -> the page's variable, JupyterLab's variable, and a colour legible on white and on black
+INK = {  # pygments colour -> the page's variable, JupyterLab's, and a colour legible on white and on black
     "#000001": "var(--code-keyword, var(--jp-mirror-editor-keyword-color, #8a5cf6))",
     "#000002": "var(--code-string, var(--jp-mirror-editor-string-color, #b7553a))",
     "#000003": "var(--code-number, var(--jp-mirror-editor-number-color, #2d8659))",
@@ -28,14 +28,16 @@ class Html:
         self.markup, self.text, self.press = markup, text, press
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
-        return {"text/html": self.markup, "text/plain": self.text}, {"press": self.press} if self.press else {}
+        return {"text/html": self.markup, "text/plain": self.text}, {
+            "press": self.press
+        } if self.press else {}
 
     def __repr__(self) -> str:
         return self.text
 
 
 def table(columns: dict[str, Sequence[object]], caption: str = "") -> Html:
-    """Return a table: one entry a column, its header (with the unit) and its cells, the first column naming the rows.
+    """Return a table: for each column its header (with the unit) and its cells; the first names the rows.
 
     Numbers are shown as given, integers with thousands separators: round them to what they are worth first.
     """
@@ -51,10 +53,14 @@ def table_markup(columns: dict[str, Sequence[object]], caption: str = "") -> str
     body = ""
     for first, *rest in zip(*columns.values(), strict=True):
         body += f'<tr><th scope="row">{escape(cell(first))}</th>'
-        body += "".join(f'<td{NUMBER_CLASS * is_number(value)}>{escape(cell(value))}</td>' for value in rest) + "</tr>"
+        body += (
+            "".join(f"<td{NUMBER_CLASS * is_number(value)}>{escape(cell(value))}</td>" for value in rest)
+            + "</tr>"
+        )
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    label = escape(caption or f"Table: {', '.join(columns)}")
     return (
-        f'<div class="table-box" role="region" tabindex="0" aria-label="{escape(caption or "Table: " + ", ".join(columns))}">'
+        f'<div class="table-box" role="region" tabindex="0" aria-label="{label}">'
         f'<table class="table">{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
     )
 
@@ -112,7 +118,7 @@ def source(*functions: Callable[..., Any] | type) -> Html:
             f'<div class="highlight" role="region" tabindex="0" aria-label="Source of {name}">'
             f"{highlighted(inspect.cleandoc(chr(10) + ''.join(lines)))}</div></figure>"
         )
-    return Html("".join(blocks), "\n".join(inspect.getsource(function) for function in functions))
+    return Html("".join(blocks), "\n".join(inspect.getsource(function) for function in functions), code=True)
 
 
 def highlighted(code: str) -> str:

@@ -50,10 +50,9 @@ def read_page(app: Sphinx, doctree: nodes.document) -> None:
     """Keep a page's record and its complaints with the environment."""
     env, page = app.env, Path(app.env.doc2path(app.env.docname))
     notebook = run.executed(page) if run.is_chapter(page) else None
-    reader = prose.Reader(doctree, notebook)
-    problems = list(records.stated(notebook, "problem")) if notebook else []
-    problems += prose.unsupported(env.docname.removeprefix("book/"), reader.page)
-    pages(env)[env.docname] = reader.text(), problems
+    env.note_dependency(str(records.ALLOWED))
+    text, unsupported = prose.read(env.docname.removeprefix("book/"), doctree, notebook)
+    pages(env)[env.docname] = text, [*(records.problems(notebook) if notebook else ()), *unsupported]
 
 
 def pages(env: Any) -> dict[str, tuple[str, list[str]]]:
