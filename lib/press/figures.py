@@ -84,18 +84,22 @@ def plotted(axes: Axes) -> list[str]:
     from matplotlib.patches import Rectangle
 
     found: list[tuple[str, Any]] = []
+    bars = [
+        a.get_bbox().extents for a in axes.get_children() if isinstance(a, Rectangle) and a is not axes.patch
+    ]
     for artist in axes.get_children():
         if isinstance(artist, Line2D):
-            found.append(("line", artist.get_xydata()))
-        elif isinstance(artist, Rectangle) and artist is not axes.patch:
-            found.append(("bar", [artist.get_bbox().extents]))
+            found.append(("line", thinned(artist.get_xydata())))
         elif isinstance(artist, PathCollection):
-            found.append(("points", artist.get_offsets()))
+            found.append(("points", thinned(artist.get_offsets())))
         elif isinstance(artist, Collection):
-            found.append(
-                ("area", [point for path in artist.get_paths() for point in np.array(path.vertices)])
-            )
-    return [f"{kind} {', '.join(' '.join(map(brief, p)) for p in thinned(points))}" for kind, points in found]
+            outlines = [point for path in artist.get_paths() for point in np.array(path.vertices)]
+            found.append(("area", thinned(outlines)))
+    return [
+        f"{kind} {', '.join(' '.join(map(brief, point)) for point in points)}"
+        for kind, points in [*found, ("bars", bars)]
+        if len(points)
+    ]
 
 
 def thinned(points: Any, most: int = 9) -> Any:

@@ -286,7 +286,7 @@ def exempt(node: nodes.Node | None) -> bool:
 def flat(node: nodes.Node, marks: bool = False) -> str:
     """Return the text of a block; `marks` puts a sign for each citation and leaves out what is no claim."""
     if isinstance(node, nodes.Text):
-        return node.astext()
+        return str(node.astext())
     if isinstance(node, UNSEEN) or not isinstance(node, nodes.Element):
         return ""
     if node.get("refdomain") == "cite" or "citation" in node.tagname or cites(node.get("refuri", "")):
