@@ -1,10 +1,9 @@
-"""Sphinx extension of the book: nothing stale, nothing unrecorded, nothing from another host."""
+"""Sphinx extension of the book: nothing stale, nothing unrecorded, no equation that needs JavaScript."""
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -137,58 +136,13 @@ def mathml(tex: str, display: str) -> str:
     return str(convert(re.sub(r"(?<=\d),(?=\d{3})", "{,}", tex), display=display))
 
 
-# ---- the site's own address
-
-
-def repository() -> str:
-    """Return the repository's web address from GitHub's environment or the git remote, or nothing when unknown."""
-    name = os.environ.get("GITHUB_REPOSITORY")
-    if name:
-        return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
-    command = ["git", "-C", str(run.ROOT), "remote", "get-url", "origin"]
-    remote = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    match = re.fullmatch(r"(?:https://|git@|ssh://git@)(github\.com|gitlab\.com)[:/](.+?)(?:\.git)?/?", remote)
-    return f"https://{match[1]}/{match[2]}" if match else ""
-
-
-def address(app: Sphinx, config: Any) -> None:
-    """Show launch, repository and edit buttons where the address is known."""
-    known = repository()
-    options = dict(config.html_theme_options)
-    options.update(
-        repository_url=known,
-        repository_branch=os.environ.get("GITHUB_REF_NAME", "main"),
-        path_to_docs="",
-        use_repository_button=bool(known),
-        use_edit_page_button=bool(known),
-        use_issues_button=bool(known),
-        launch_buttons={"notebook_interface": "jupyterlab", "binderhub_url": "https://mybinder.org" if known else ""},
-    )
-    config.html_theme_options = options
-
-
-def source_links(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
-    """Lead the links that `source` wrote for JupyterLab to the repository, or to the site's own copy."""
-    known = repository()
-    if "body" in context:
-        branch = os.environ.get("GITHUB_SHA", "main")
-        target = f'href="{known}/blob/{branch}/lib/' if known else f'href="{context["pathto"]("lib/", 1)}'
-        body = context["body"]
-        if known:
-            context["body"] = re.sub(r'href="\.\./lib/', target, body)
-        else:
-            context["body"] = re.sub(r'href="\.\./lib/([\w/]+)\.py#L', rf"{target}\1.html#L", body)
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect everything."""
     app.connect("config-inited", key_the_cache)
-    app.connect("config-inited", address)
     app.connect("env-before-read-docs", execute_stale)
     app.connect("env-purge-doc", forget)
     app.connect("doctree-read", read_page)
     app.connect("env-updated", compare_all)
-    app.connect("html-page-context", source_links)
     app.add_node(Solution, html=(open_solution, close_solution))
     app.add_transform(FoldSolutions)
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))

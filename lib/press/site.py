@@ -1,0 +1,191 @@
+"""Sphinx extension of the site as a reader meets it: its own pages, links, blocks and nothing heavy.
+
+Templates that replace some of the theme's stand in `templates/`; style and icons in `book/_assets/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.locale import admonitionlabels
+
+from lib.press.run import ROOT
+from lib.press.show import highlighted
+
+TEMPLATES = Path(__file__).with_name("templates")
+ASSETS = ROOT / "book" / "_assets"
+
+
+# ---- the addresses of the repository
+
+
+def repository() -> str:
+    """Return the web address of the repository, from GitHub or the git remote; empty when unknown."""
+    name = os.environ.get("GITHUB_REPOSITORY")
+    if name:
+        return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
+    match = re.fullmatch(
+        r"(?:https://|git@|ssh://git@)(github\.com|gitlab\.com)[:/](.+?)(?:\.git)?/?",
+        git("remote", "get-url", "origin"),
+    )
+    return f"https://{match[1]}/{match[2]}" if match else ""
+
+
+def git(*arguments: str) -> str:
+    """Return what git says of the book's folder, or nothing where it says nothing."""
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def fingerprint(folder: Path) -> str:
+    """Return a hash of the files in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def configure(app: Sphinx, config: Any) -> None:
+    """Set up templates, and the launch, repository, edit and issue buttons where the address is known."""
+    config.book_assets = fingerprint(ASSETS)
+    config.templates_path.insert(0, str(TEMPLATES))
+    config.html_sidebars = {"**": ["contents.html"]}
+    known = repository()
+    config.html_theme_options = {
+        **config.html_theme_options,
+        "primary_sidebar_end": [],
+        "repository_url": known,
+        "repository_branch": os.environ.get("GITHUB_REF_NAME", "main"),
+        "path_to_docs": "",
+        "use_repository_button": bool(known),
+        "use_edit_page_button": bool(known),
+        "use_issues_button": bool(known),
+        "launch_buttons": {
+            "notebook_interface": "jupyterlab",
+            "binderhub_url": "https://mybinder.org" if known else "",
+        },
+    }
+
+
+# ---- a copy of every module, where `source` leads
+
+
+def modules() -> list[Path]:
+    """Return the modules of `lib`, relative to the repository."""
+    return sorted(path.relative_to(ROOT) for path in (ROOT / "lib").rglob("*.py") if path.stat().st_size)
+
+
+def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield a page for each module, with an anchor at each line."""
+    known, commit = repository(), os.environ.get("GITHUB_SHA") or git("rev-parse", "HEAD")
+    for path in modules():
+        there = f"{known}/blob/{commit}/{path.as_posix()}" if known else ""
+        context = {
+            "title": path.as_posix(),
+            "code": numbered((ROOT / path).read_text("utf8")),
+            "there": there,
+        }
+        yield path.with_suffix("").as_posix(), context, "source.html"
+
+
+def numbered(code: str) -> str:
+    """Return highlighted code, each line in an element of its own that can be linked to."""
+    lines = highlighted(code).removeprefix("<pre>").removesuffix("</pre>").rstrip("\n").split("\n")
+    return "\n".join(
+        f'<span class="line" id="L{number}">{line}</span>' for number, line in enumerate(lines, 1)
+    )
+
+
+def link_source(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Lead the links that `source` wrote for JupyterLab, ../lib/module.py#L1, to the copies."""
+    if "body" in context:
+        target = context["pathto"]("lib/", 1)
+        context["body"] = re.sub(
+            r'href="\.\./lib/([\w/]+)\.py#L', rf'href="{target}\1.html#L', context["body"]
+        )
+
+
+# ---- blocks that open and close without JavaScript
+
+
+class Details(nodes.General, nodes.Element):  # type: ignore[misc]
+    """A block that is closed at first."""
+
+
+class Summary(nodes.General, nodes.TextElement):  # type: ignore[misc]
+    """What is seen of it then."""
+
+
+def fold(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Turn admonitions and solutions of class `dropdown` into details, and drop ids that repeat on a page."""
+    for node in list(doctree.findall(nodes.Admonition)):
+        for section in [child for child in node.children if isinstance(child, nodes.section)]:
+            node.replace(section, section.children)  # sphinx-exercise gives each the same id
+        if "dropdown" in node.get("classes", ()):
+            title = next((child for child in node.children if isinstance(child, nodes.title)), None)
+            text = title.astext() if title is not None else admonitionlabels.get(node.tagname, node.tagname)
+            kind = [] if title is not None else [node.tagname]
+            body = [child for child in node.children if child is not title]
+            classes = ["admonition", *kind, *(c for c in node["classes"] if c != "dropdown")]
+            node.replace_self(Details("", Summary("", text), *body, ids=node["ids"], classes=classes))
+
+
+def open_tag(tag: str) -> tuple[Any, Any]:
+    """Return the two functions that write a node as an element."""
+
+    def visit(self: Any, node: nodes.Element) -> None:
+        self.body.append(self.starttag(node, tag, ""))
+
+    def depart(self: Any, node: nodes.Element) -> None:
+        self.body.append(f"</{tag}>\n")
+
+    return visit, depart
+
+
+def name_summaries(
+    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any
+) -> None:
+    """Let a folded cell be called by the words that it shows."""
+    if "body" in context:
+        context["body"] = context["body"].replace('<summary aria-label="Toggle hidden content">', "<summary>")
+
+
+# ---- weight
+
+
+def lighten(app: Sphinx, error: Exception | None) -> None:
+    """Drop the theme's icon fonts, 0.7 MB a page: `icons.css` draws the few icons that the book shows."""
+    if error is not None or app.builder.format != "html":
+        return
+    static = Path(app.outdir) / "_static"
+    shutil.rmtree(static / "vendor", ignore_errors=True)
+    for path in [*static.glob("scripts/fontawesome.js*"), *static.rglob("*.map")]:
+        path.unlink(missing_ok=True)
+    style = static / "styles" / "pydata-sphinx-theme.css"
+    text = style.read_text("utf8")
+    text = re.sub(r"@font-face\{[^}]*Font Awesome[^}]*\}", "", text)
+    text = re.sub(r'(?:\.fa-[\w-]+:before,?)+\{content:"[^"]*"\}', "", text)
+    style.write_text(text, "utf8")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect everything."""
+    app.add_config_value("book_assets", "", "html")  # otherwise a new style sheet is never copied
+    app.connect("config-inited", configure)
+    app.connect("html-collect-pages", source_pages)
+    app.connect("html-page-context", link_source)
+    app.connect("html-page-context", name_summaries)
+    app.connect("doctree-resolved", fold)
+    app.connect("build-finished", lighten)
+    app.add_node(Details, html=open_tag("details"))
+    app.add_node(Summary, html=open_tag("summary"))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
