@@ -184,7 +184,7 @@ def replayed(chunks: Sequence[str], parser: Callable[[], AnyParser]) -> int:
 def replay_work(tokens: int, characters: int = 4, rescan: bool = False) -> int:
     """Return what `replayed` counts for `tokens` chunks of `characters` each, without doing it.
 
-    Chunk c replays chunks 1 to c: n (n + 1) / 2 of them in all. Where the r-th costs r, it is the sum of those
+    Chunk c replays chunks 1 to c: n (n + 1) / 2 of them in all. Where the r-th costs r it is the sum of those
     sums, n (n + 1) (n + 2) / 6.
     """
     checks.counts("replay_work", tokens=tokens, characters=characters)
