@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from html import escape
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lib.press.show import Html, table_markup
 
@@ -74,6 +74,46 @@ def draw(
         f"<figure: {title}>",
         plotted=drawn,
     )
+
+
+class Row(NamedTuple):
+    """A row of a timeline: marks where a token comes, and bars of (start, end, colour)."""
+
+    label: str
+    marks: Sequence[float] = ()
+    bars: Sequence[tuple[float, float, str]] = ()
+
+
+def timeline(axes: Axes, groups: dict[str, list[Row]]) -> None:
+    """Draw groups of rows from top to bottom, each group under its name; time runs to the right, in seconds.
+
+    A bar in the colour of transfer is hatched too, so that it is told from prefill without colour.
+    """
+    y, ticks, labels = 0.0, [], []
+    for name, rows in groups.items():
+        axes.text(
+            0.01, y, name, transform=axes.get_yaxis_transform(), color=INK, fontweight="bold", va="center"
+        )
+        for row in rows:
+            y -= 1
+            axes.plot(row.marks, [y] * len(row.marks), "|", color=DECODE, markersize=9, markeredgewidth=1.3)
+            for start, end, colour in row.bars:
+                hatch = "////" if colour == TRANSFER else None
+                axes.barh(
+                    y,
+                    end - start,
+                    left=start,
+                    height=0.55,
+                    color=colour,
+                    hatch=hatch,
+                    edgecolor=INK,
+                    linewidth=0.8,
+                )
+            ticks.append(y)
+            labels.append(row.label)
+        y -= 1.2
+    axes.set(yticks=ticks, yticklabels=labels, ylim=(y + 0.7, 0.7), xlabel="seconds")
+    axes.grid(False)
 
 
 def plotted(axes: Axes) -> list[str]:
