@@ -1,0 +1,260 @@
+"""Chapters in JupyterLab, as on Binder: they run, keep their solutions closed, and can be changed."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+from lib.press import run
+
+ROOT = Path(__file__).parents[1]
+BOOK = ROOT / "book"
+PAGES = sorted(path for path in BOOK.rglob("*.md") if ".ipynb_checkpoints" not in path.parts)
+CHAPTERS = [str(path.relative_to(BOOK).with_suffix("")) for path in PAGES if run.is_chapter(path)]
+EDITS = {  # chapter: (what stands there, what a reader puts in its place)
+    "roofline": ("prefill(QWEN2_5_7B, 8192)", "prefill(QWEN2_5_7B, 4096)"),
+}
+SITE_ONLY = re.compile(r"\{(?:numref|doc|include|literalinclude|glue\S*|eval|margin|solution\S*)\}")
+RAW = re.compile(r"Unknown Directive|\{[a-z][\w:-]*\}|^(?:```|:::|\+\+\+|:[a-z-]+: )|\$\$|\bfig-\w+|%s", re.M)
+
+
+def source(chapter: str) -> str:
+    """Return a chapter as it is written."""
+    return (BOOK / f"{chapter}.md").read_text("utf8")
+
+
+# ---- the form that makes it so: no browser needed
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_pages_use_no_markup_that_only_the_site_understands(path: Path) -> None:
+    assert not SITE_ONLY.findall(path.read_text("utf8")), "see CONTRIBUTING.md for what reads well in both"
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_code_that_the_site_folds_is_folded_in_jupyterlab(chapter: str) -> None:
+    cells = run.read(BOOK / f"{chapter}.md").cells
+    folded = [cell for cell in cells if {"hide-input", "hide-cell"} & set(cell.metadata.get("tags", ()))]
+    opened = [cell.source for cell in folded if not cell.metadata.get("jupyter", {}).get("source_hidden")]
+    assert not opened, 'add `:jupyter: {"source_hidden": true}` below the tags'
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_solution_is_a_collapsed_heading_and_ends_before_the_next_one(chapter: str) -> None:
+    inside = False
+    for cell in run.read(BOOK / f"{chapter}.md").cells:
+        headings = re.findall(r"^#{1,6} .*", cell.source, re.M) if cell.cell_type == "markdown" else []
+        if any(heading.endswith("# Solution") for heading in headings):
+            assert cell.source.strip() == "#### Solution", "the heading stands alone, between two `+++`"
+            assert cell.metadata.get("jp-MarkdownHeadingCollapsed"), "the solution stands open in JupyterLab"
+            inside = True
+        elif headings:
+            assert not inside or cell.source.lstrip().startswith("#"), f"no `+++` before {headings[0]}"
+            inside = False
+
+
+# ---- JupyterLab itself
+
+
+class Lab:
+    """A JupyterLab of this environment, for this machine only, that knows no user and keeps nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.root, self.log = folder, folder / "root", folder / "log"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER", "XDG"))},
+            **{name: str(folder / name.lower()) for name in ("HOME", "IPYTHONDIR", "XDG_CONFIG_HOME")},
+            "MPLCONFIGDIR": matplotlib.get_cachedir(),  # its list of fonts takes seconds to make
+            **{f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")},
+            **{f"JUPYTERLAB_{name}_DIR": str(folder / name.lower()) for name in ("SETTINGS", "WORKSPACES")},
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }
+
+    def prepare(self) -> None:
+        """Copy the book, and set JupyterLab up as Binder does."""
+        shutil.copytree(BOOK, self.root / "book")
+        environment = {**self.environment, "JUPYTERLAB_DIR": str(self.folder / "app")}
+        subprocess.run(["bash", ".binder/postBuild"], cwd=ROOT, env=environment, check=True)
+        tracker = self.folder / "settings/@jupyterlab/notebook-extension/tracker.jupyterlab-settings"
+        tracker.parent.mkdir(parents=True)
+        tracker.write_text('{"windowingMode": "none"}')  # a page can be looked at whole, without scrolling
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        options = {
+            "IdentityProvider.token": "",
+            "LabApp.app_settings_dir": self.folder / "app" / "settings",
+            "LabApp.expose_app_in_browser": True,
+            "ServerApp.allow_root": True,
+            "ServerApp.ip": "127.0.0.1",
+            "ServerApp.open_browser": False,
+            "ServerApp.port": self.port,
+            "ServerApp.port_retries": 0,
+            "ServerApp.root_dir": self.root,
+        }
+        command = [sys.executable, "-m", "jupyterlab"]
+        command += [f"--{key}={value}" for key, value in options.items()]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while self.process.poll() is None and time.monotonic() < deadline:
+            try:
+                urllib.request.urlopen(f"{self.address}/api/status", timeout=2).close()
+                return
+            except OSError:
+                time.sleep(0.2)
+        self.stop()
+        raise RuntimeError(f"JupyterLab did not start:\n{self.log.read_text('utf8', 'replace')[-3000:]}")
+
+    def stop(self) -> None:
+        """End it, and its kernels with it."""
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+OPEN = """async path => {
+    const panel = await jupyterapp.commands.execute('docmanager:open', {path});
+    if (!panel.hasClass('jp-NotebookPanel')) throw new Error(`${path} opens as ${panel.node.className}`);
+    await panel.context.ready;
+    await panel.sessionContext.ready;
+    panel.addClass('current');
+}"""
+RUN = """async () => {
+    await jupyterapp.commands.execute('notebook:run-all-cells');
+    const {cells} = jupyterapp.shell.currentWidget.content.model.toJSON();
+    return cells.filter(cell => cell.cell_type === 'code');
+}"""
+CHANGE = """([before, after]) => {
+    const cells = jupyterapp.shell.currentWidget.content.widgets.map(cell => cell.model.sharedModel);
+    const found = cells.filter(cell => cell.cell_type === 'code' && cell.source.includes(before));
+    found.forEach(cell => cell.setSource(cell.source.replaceAll(before, after)));
+    return found.length;
+}"""
+CLOSE = """async () => {
+    const panel = jupyterapp.shell.currentWidget;
+    await panel.sessionContext.shutdown();
+    panel.context.model.dirty = false;
+    panel.dispose();
+}"""
+TEXT = "cells => cells.filter(cell => cell.checkVisibility()).map(cell => cell.innerText).join('\\n')"
+WIDTHS = "all => all.filter(plot => plot.checkVisibility()).map(plot => plot.getBoundingClientRect().width)"
+
+
+@pytest.fixture(scope="module")
+def lab(browser, tmp_path_factory) -> Iterator:
+    """JupyterLab, open in a page that notes whom it asks."""
+    lab = Lab(tmp_path_factory.mktemp("lab"))
+    lab.prepare()
+    lab.start()
+    lab.page = browser.new_context(viewport={"width": 1280, "height": 1400}).new_page()
+    lab.asked = set()
+    lab.page.on("request", lambda request: lab.asked.add(request.url))
+    lab.page.goto(f"{lab.address}/lab?reset")
+    lab.page.wait_for_selector(".jp-Launcher, .jp-LauncherBody", timeout=60_000)
+    yield lab
+    lab.page.context.close()
+    lab.stop()
+
+
+class Notebook:
+    """A chapter, opened as its default viewer does."""
+
+    def __init__(self, lab: Lab, chapter: str) -> None:
+        self.lab, self.chapter = lab, chapter
+        lab.page.evaluate(OPEN, f"book/{chapter}.md")
+        self.panel = lab.page.locator(".jp-NotebookPanel.current")
+
+    def run(self) -> list[dict]:
+        """Run all cells; return the code cells."""
+        return self.lab.page.evaluate(RUN)
+
+    def close(self) -> None:
+        """Close it without saving."""
+        self.lab.page.evaluate(CLOSE)
+
+
+def complaints(cells: list[dict]) -> list[str]:
+    """Return what went wrong in which cell."""
+    return [
+        f"{cell['source'][:60]!r}: {output.get('ename', '')} {output.get('evalue', output.get('text'))}"
+        for cell in cells
+        for output in cell["outputs"]
+        if output["output_type"] == "error" or output.get("name") == "stderr"
+    ]
+
+
+@pytest.fixture(scope="module", params=CHAPTERS)
+def notebook(request, lab) -> Iterator:
+    """Each chapter in turn, all its cells run."""
+    notebook = Notebook(lab, request.param)
+    notebook.cells = notebook.run()
+    yield notebook
+    notebook.close()
+
+
+def test_a_chapter_opens_as_a_notebook_and_runs(notebook) -> None:
+    assert [cell["execution_count"] for cell in notebook.cells] == list(range(1, len(notebook.cells) + 1))
+    assert not complaints(notebook.cells)
+
+
+def test_nobody_else_is_asked(notebook) -> None:
+    own = (notebook.lab.address, notebook.lab.address.replace("http", "ws"), "data:", "blob:")
+    assert not [url for url in notebook.lab.asked if not url.startswith(own)]
+
+
+def test_no_markup_is_left_to_be_seen(notebook) -> None:
+    text = notebook.panel.locator(".jp-MarkdownCell").evaluate_all(TEXT)
+    assert re.search(r"^# (.*)", source(notebook.chapter), re.M)[1] in text
+    assert not RAW.findall(text)
+
+
+def test_links_to_other_pages_lead_there(notebook) -> None:
+    links = notebook.panel.locator(".jp-MarkdownCell a").evaluate_all("links => links.map(link => link.href)")
+    files = [re.split(r"[?#]", link)[0].partition("/files/")[2] for link in links if "/files/" in link]
+    assert not [name for name in files if not (notebook.lab.root / name).is_file()]
+
+
+def test_figures_are_seen(notebook) -> None:
+    drawn = sum('<svg class="plot"' in str(cell["outputs"]) for cell in notebook.cells)
+    widths = notebook.panel.locator(".jp-OutputArea svg.plot").evaluate_all(WIDTHS)
+    closed = notebook.panel.locator(".jp-Cell.lm-mod-hidden svg.plot").count()
+    assert len(widths) + closed == drawn
+    assert all(width > 300 for width in widths)
+
+
+def test_solutions_stay_closed_until_they_are_asked_for(notebook) -> None:
+    closed = notebook.panel.locator(".jp-MarkdownHeadingCollapsed")
+    count = source(notebook.chapter).count("\n#### Solution\n")
+    assert closed.count() == count
+    for left in reversed(range(count)):
+        place = int(closed.first.get_attribute("data-windowed-list-index"))
+        answer = notebook.panel.locator(f'.jp-Cell[data-windowed-list-index="{place + 1}"]')
+        assert not answer.is_visible()
+        closed.first.locator(".jp-showHiddenCellsButton").click()
+        answer.wait_for(state="visible", timeout=5000)
+        assert closed.count() == left
+
+
+@pytest.mark.parametrize("notebook", EDITS, indirect=True)
+def test_a_reader_who_changes_a_number_is_not_stopped_and_sees_what_moved(notebook) -> None:
+    assert notebook.lab.page.evaluate(CHANGE, list(EDITS[notebook.chapter]))
+    assert not complaints(notebook.run())
+    compared = notebook.panel.locator(".jp-OutputArea table", has_text="published figures").last
+    assert not re.search(r"\b0 of them different", compared.locator("caption").inner_text())
+    assert compared.locator("td", has_text="differs").count()
