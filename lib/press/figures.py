@@ -133,8 +133,8 @@ def plotted(axes: Axes) -> list[str]:
         elif isinstance(artist, PathCollection):
             found.append(("points", thinned(artist.get_offsets())))
         elif isinstance(artist, Collection):
-            outlines = [point for path in artist.get_paths() for point in np.array(path.vertices)]
-            found.append(("area", thinned(outlines)))
+            corners = {tuple(point) for path in artist.get_paths() for point in np.array(path.vertices)}
+            found.append(("area", thinned(sorted(corners))))
     return [
         f"{kind} {', '.join(' '.join(map(brief, point)) for point in points)}"
         for kind, points in [*found, ("bars", bars)]

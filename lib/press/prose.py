@@ -257,6 +257,7 @@ def bibliography(node: nodes.Element) -> list[str]:
 
 HIDDEN_TEXT = {
     "meta": lambda node: [node.get("content", "")],
+    "enumerated_list": lambda node: [str(node["start"])] if "start" in node else [],
     "toctree": toc_text,
     "bibliography": bibliography,
 }

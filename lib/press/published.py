@@ -123,6 +123,9 @@ def compare(
             raise ValueError(
                 f"compare: quoted={key!r} is a figure that the review computes; give its value instead"
             )
+    for key, reason in differs.items():
+        if len(reason.split()) < 2:
+            raise ValueError(f"compare: differs[{key!r}]={reason!r} explains nothing; say why they differ")
     if unknown := set(differs) - set(values):
         raise ValueError(f"compare: differs names {sorted(unknown)}, which are not compared; drop them")
     rows: list[tuple[str, str, str, str]] = []

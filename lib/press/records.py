@@ -91,19 +91,16 @@ def unreadable(output: dict[str, Any]) -> str:
     shown = next((mime for mime in BEFORE if mime in data), None)
     if shown is None and "text/html" not in data:
         shown = next((mime for mime in PIXELS if mime in data), None)
-    return (
-        f"an output is shown as {shown}, which no record can hold: use press.figures, a table or text"
-        if shown
-        else ""
-    )
+    return f"an output is {shown}, which no record can hold: use press.figures, a table or text" if shown else ""
 
 
 def cell_text(cell: Any) -> str:
     """Return a code cell's entry in the record, or nothing where it shows nothing."""
     if cell.cell_type != "code" or HIDDEN & set(cell.metadata.get("tags", ())):
         return ""
-    lines = [line.rstrip() for output in cell.outputs for line in output_text(output).split("\n")]
-    body = "".join(f"    {ADDRESS.sub('0x…', line)}\n" for line in lines if line)
+    texts = [(output_text(o), "" if o["output_type"] == "stream" else "\n") for o in cell.outputs]
+    lines = "".join(f"{end}{text}{end}" for text, end in texts).split("\n")  # a kernel cuts a stream anywhere
+    body = "".join(f"    {ADDRESS.sub('0x…', line.rstrip())}\n" for line in lines if line.strip())
     return f">>> {cell.source.strip().partition(chr(10))[0]}\n{body}" if body else ""
 
 

@@ -90,8 +90,8 @@ def measured(value: float, unit: str, between: tuple[float, float], what: str = 
     The record holds the bounds and not the value; a value outside of them fails the build.
     """
     low, high = between
-    if not low < high:
-        raise ValueError(f"measured: between={between} is empty; give (low, high) with low < high")
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(f"measured: between={between} bounds nothing; give finite (low, high), low < high")
     name = f"{what}: " if what else ""
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     shown = f"{name}{value:.3g} {unit}"

@@ -1,0 +1,125 @@
+"""What chapters show besides figures: tables, source with a link, and what depends on the machine."""
+
+import math
+from html.parser import HTMLParser
+
+import pytest
+
+from lib.press import records, show
+from lib.press.show import Html, measured, source, table
+
+
+def press(html):
+    return html._repr_mimebundle_()[1].get("press", {})
+
+
+class Balanced(HTMLParser):
+    """Fails on a tag that is closed in the wrong order or not at all."""
+
+    def __init__(self, markup):
+        super().__init__()
+        self.open = []
+        self.feed(markup)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+# ---- tables
+
+
+def test_a_table_has_headers_with_a_scope_and_numbers_flush_right():
+    markup = table({"rate": [0.5, 2], "met": [True, None], "who": ["a", "b"]}, "Two").markup
+    Balanced(markup)
+    assert "<caption>Two</caption>" in markup
+    assert markup.count('<th scope="col">') == 3
+    assert markup.count('<th scope="row">') == 2
+    assert "<td>yes</td><td>a</td>" in markup
+    assert '<td class="number">' in table({"a": ["x"], "b": [1]}).markup
+    assert 'role="region" tabindex="0" aria-label="Two"' in markup
+    assert 'aria-label="Table: a, b"' in table({"a": ["x"], "b": [1]}).markup
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1234567, "1,234,567"), (1234.5, "1,234.5"), (-3, "-3"), (0.1, "0.1"), (True, "yes"), (False, "no"),
+     (None, "–"), ("8 × 2", "8 × 2"), (math.inf, "inf"), (math.nan, "nan")],
+)  # fmt: skip
+def test_cells_show_values_as_given(value, text):
+    assert show.cell(value) == text
+
+
+def test_columns_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match=r"different lengths \{'a': 1, 'b': 2\}"):
+        table({"a": [1], "b": [1, 2]})
+
+
+def test_markup_in_cells_is_escaped():
+    markup = table({"<i>": ["<b>"], '"': ["&"]}, "<u>").markup
+    Balanced(markup)
+    assert records.visible(markup).splitlines() == ["<u>", '<i> | "', "<b> | &"]
+
+
+# ---- what depends on the machine
+
+
+def test_a_measurement_shows_its_value_and_records_its_bounds():
+    shown = measured(3.14159, "ms", (1, 10), "render")
+    assert "render: 3.14 ms" in shown.markup
+    assert "plausible from 1 to 10 ms" in shown.markup
+    assert press(shown) == {"record": "render: measured here, plausible from 1 to 10 ms", "problem": []}
+    assert "3.14" in repr(shown)
+
+
+@pytest.mark.parametrize("value", [1, 10, 5])
+def test_the_bounds_themselves_are_plausible(value):
+    assert press(measured(value, "ms", (1, 10)))["problem"] == []
+
+
+@pytest.mark.parametrize("value", [0.99, 10.01, -5, math.inf, math.nan])
+def test_a_value_out_of_bounds_is_a_problem(value):
+    (problem,) = press(measured(value, "ms", (1, 10)))["problem"]
+    assert problem.endswith("is not between 1 and 10 ms")
+
+
+@pytest.mark.parametrize(
+    "between", [(10, 1), (1, 1), (0, math.inf), (-math.inf, 1), (math.nan, 1), (1, math.nan)]
+)
+def test_bounds_that_cannot_fail_are_refused(between):
+    with pytest.raises(ValueError, match="between="):
+        measured(5, "ms", between)
+
+
+# ---- source
+
+
+def test_source_shows_what_runs_with_a_link_to_its_first_line():
+    shown = source(records.cells_only, Html)
+    Balanced(shown.markup)
+    for thing in (records.cells_only, Html):
+        line = thing.__code__.co_firstlineno if hasattr(thing, "__code__") else None
+        assert f">{thing.__qualname__}</code>" in shown.markup
+        if line:
+            assert f'href="../lib/press/records.py#L{line}"' in shown.markup
+    assert "def cells_only(record: str) -> str:" in shown.text
+    assert press(shown) == {"code": True}
+
+
+def test_source_reads_back_as_the_code():
+    lines = records.visible(source(show.is_number).markup).splitlines()
+    assert lines[0] == "is_number in lib/press/show.py"
+    assert lines[1:] == [" ".join(line.split()) for line in source(show.is_number).text.splitlines()]
+
+
+def test_colours_of_source_are_variables_with_a_fallback():
+    markup = source(show.measured).markup
+    assert "#00000" not in markup
+    assert "var(--code-keyword, var(--jp-mirror-editor-keyword-color, #" in markup
+
+
+def test_what_has_nothing_to_tell_the_record_tells_nothing():
+    assert Html("<p>1</p>", "1")._repr_mimebundle_() == ({"text/html": "<p>1</p>", "text/plain": "1"}, {})
