@@ -1,4 +1,4 @@
-"""The number contract over the whole book, read from its records: what is claimed, what allowed, none forgotten."""
+"""The number contract over the whole book, read from its records: claimed, allowed, and nothing forgotten."""
 
 import ast
 import re
