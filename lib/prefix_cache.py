@@ -1,8 +1,9 @@
 """Whose KV may be reused: blocks named by chained hashes, and three rules for taking them from elsewhere."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lib import checks
 
@@ -160,3 +161,24 @@ def _check_request(
             f"{rule}: local_tokens={local_tokens} is not a number of whole blocks before the last token; "
             f"use a multiple of {block_tokens} below {len(prompt)}"
         )
+
+
+# ------------------------------------------------------------------------------------------- the router's choice
+
+
+class Choice(NamedTuple):
+    """The replica that a router picks, and what the request shares with each replica's last one."""
+
+    replica: str
+    shared: dict[str, int]
+
+
+def choose_replica(request: Sequence[object], served: Mapping[str, Sequence[object]]) -> Choice:
+    """Return the replica whose last request begins like this one for longest, the first of several.
+
+    Give characters, and it is a router that reads text; give block hashes, and it is one that knows the cache.
+    """
+    if not served:
+        raise ValueError("choose_replica: served is empty; name at least one replica and what it served")
+    shared = {name: common_prefix(request, last) for name, last in served.items()}
+    return Choice(max(shared, key=lambda name: shared[name]), shared)

@@ -9,6 +9,7 @@ from lib.prefix_cache import (
     block_hashes,
     blocks,
     checked_reuse,
+    choose_replica,
     common_prefix,
     positional_reuse,
     reused_blocks,
@@ -183,3 +184,13 @@ def test_a_right_token_after_another_history_is_wrong():
 def test_bad_input_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_router_picks_the_replica_with_the_longest_common_beginning():
+    choice = choose_replica("abcd", {"A": "ab", "B": "abc", "C": "xbcd"})
+    assert choice == ("B", {"A": 2, "B": 3, "C": 0})
+
+
+def test_a_router_without_replicas_is_refused():
+    with pytest.raises(ValueError, match="served is empty"):
+        choose_replica("abcd", {})
