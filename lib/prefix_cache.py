@@ -163,7 +163,7 @@ def _check_request(
         )
 
 
-# ------------------------------------------------------------------------------------------- the router's choice
+# ---------------------------------------------------------------------------------------- the router's choice
 
 
 class Choice(NamedTuple):
@@ -176,7 +176,7 @@ class Choice(NamedTuple):
 def choose_replica(request: Sequence[object], served: Mapping[str, Sequence[object]]) -> Choice:
     """Return the replica whose last request begins like this one for longest, the first of several.
 
-    Give characters, and it is a router that reads text; give block hashes, and it is one that knows the cache.
+    Give characters, and it is a router that reads text; give block hashes, and it knows the cache.
     """
     if not served:
         raise ValueError("choose_replica: served is empty; name at least one replica and what it served")
