@@ -21,9 +21,9 @@ def block_bytes(model: Model, block_tokens: int = BLOCK_TOKENS) -> int:
 
 
 def size(model: Model, tokens: int) -> int:
-    """Return the bytes that `tokens` prompt tokens leave behind: KV for each, and Mamba states if any."""
+    """Return the bytes that `tokens` prompt tokens leave behind: KV (of windowed layers the window), states."""
     checks.counts_or_zero("size", tokens=tokens)
-    return tokens * model.kv_bytes_per_token + model.state_bytes
+    return model.kv_bytes(tokens) + model.state_bytes
 
 
 def transfer_time(model: Model, tokens: int, link: Link) -> float:

@@ -6,7 +6,7 @@ biases too: what a model card states.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,8 @@ class Experts:
     """A mixture of experts: `layers` layers hold `count` small FFNs each; a token visits `top_k` of them.
 
     `d_ff` is the inner width of one of them, `d_shared` that of the FFN which every token visits besides (0:
-    there is none). `routing_bias` says whether the router learns a bias for each expert.
+    there is none). `routing_bias` says whether the router learns a bias for each expert. `bytes_per_weight`
+    is the size of a weight of theirs where it is not the model's.
     """
 
     layers: int
@@ -27,10 +28,13 @@ class Experts:
     d_ff: int
     d_shared: int = 0
     routing_bias: bool = False
+    bytes_per_weight: float | None = None
 
     def __post_init__(self) -> None:
         checks.counts("Experts", layers=self.layers, count=self.count, top_k=self.top_k, d_ff=self.d_ff)
         checks.counts_or_zero("Experts", d_shared=self.d_shared)
+        if self.bytes_per_weight is not None:
+            checks.positive("Experts", bytes_per_weight=self.bytes_per_weight)
         if self.top_k > self.count:
             raise ValueError(f"Experts: top_k={self.top_k} exceeds count={self.count}; use at most count")
 
@@ -110,12 +114,15 @@ class Model:
     `kv_heads` key and value heads `head_dim` wide, and an FFN of three d_model x d_ff matrices; `vocab` rows
     of d_model are the embedding, as many the output head. What differs is said by the rest:
 
-    - `bytes_per_weight`, and `bytes_per_value` of a value that is cached or passed on;
+    - `bytes_per_weight`, `bytes_per_head` of a weight of embedding and head where that differs, and
+      `bytes_per_value` of a value that is cached or passed on;
     - `gated` is False for FFNs of two matrices, `tied` True where the embedding is the head;
-    - `qkv_bias`, `qk_norm`: a few vectors more, counted in `params` only;
+    - `qkv_bias`, `qk_norm`: a few vectors more, and `other_params`: any others, such as biases elsewhere or
+      positions that are looked up; all counted in `params` only;
     - `experts`, `latent`, `mamba`: other parts, in place of FFNs or of attention;
     - `attention_layers`, `ffn_layers`: how many layers have attention, and an FFN without experts; left out,
-      all have attention, and those without experts an FFN.
+      all have attention, and those without experts an FFN;
+    - `windowed_layers` of those with attention look back at no more than the last `window` tokens.
     """
 
     name: str = "a model"
@@ -127,16 +134,20 @@ class Model:
     d_ff: int
     vocab: int
     bytes_per_weight: float = 2
+    bytes_per_head: float | None = None
     bytes_per_value: int = 2
     gated: bool = True
     tied: bool = False
     qkv_bias: bool = False
     qk_norm: bool = False
+    other_params: int = 0
     experts: Experts | None = None
     latent: Latent | None = None
     mamba: Mamba | None = None
     attention_layers: int | None = None
     ffn_layers: int | None = None
+    windowed_layers: int = 0
+    window: int | None = None
     source: str = "given by the reader"
 
     def __post_init__(self) -> None:
@@ -144,7 +155,12 @@ class Model:
         checks.counts("Model", layers=self.layers, d_model=self.d_model, heads=self.heads)
         checks.counts("Model", kv_heads=self.kv_heads, head_dim=self.head_dim, vocab=self.vocab)
         checks.counts("Model", bytes_per_value=self.bytes_per_value)
+        checks.counts_or_zero("Model", other_params=self.other_params, windowed_layers=self.windowed_layers)
         checks.positive("Model", bytes_per_weight=self.bytes_per_weight)
+        if self.bytes_per_head is not None:
+            checks.positive("Model", bytes_per_head=self.bytes_per_head)
+        if self.windowed_layers or self.window is not None:
+            checks.counts("Model", windowed_layers=self.windowed_layers, window=self.window)
         if self.heads % self.kv_heads:
             raise ValueError(
                 f"Model: kv_heads={self.kv_heads} does not divide heads={self.heads}; use a divisor of heads"
@@ -159,6 +175,11 @@ class Model:
             checks.counts_or_zero("Model", **{part: count})
             if count > self.layers:
                 raise ValueError(f"Model: {part}={count} exceeds layers={self.layers}; use at most layers")
+        if self.windowed_layers > self.with_attention:
+            raise ValueError(
+                f"Model: windowed_layers={self.windowed_layers} exceeds the {self.with_attention} layers "
+                "with attention; use at most as many"
+            )
         if self.with_ffn + self.with_experts > self.layers:
             raise ValueError(
                 f"Model: ffn_layers={self.with_ffn} and experts.layers={self.with_experts} exceed "
@@ -268,7 +289,7 @@ class Model:
             convolution = self.mamba.d_conv * (self.mamba.kernel + 1)
             inner = 3 * self.mamba.heads + self.mamba.d_inner  # A, D, step size; the norm inside
             count += self.mamba.layers * (self.d_model + convolution + inner)
-        return count
+        return count + self.other_params
 
     @cached_property
     def params(self) -> int:
@@ -283,26 +304,39 @@ class Model:
 
     # Bytes.
 
-    def weight_bytes(self, tokens: int) -> float:
+    def weight_bytes(self, tokens: int) -> int:
         """Return the bytes of weights that a step over `tokens` tokens reads: layers and head, once each.
 
         Without experts that does not depend on the number of tokens. With experts it grows until all are
         visited, as `Experts.visited` expects them to be.
         """
-        if self.experts is None:
-            return (self.layer_params + self.head_params) * self.bytes_per_weight
-        visited = round(self.experts.visited(tokens) * self.expert_params)
-        return (self.shared_layer_params + visited + self.head_params) * self.bytes_per_weight
+        visited = round(self.experts.visited(tokens) * self.expert_params) if self.experts else 0
+        shared = self.shared_layer_params * self.bytes_per_weight
+        return round(shared + visited * self._expert_bytes + self.head_params * self._head_bytes)
 
     @cached_property
-    def streamed_bytes(self) -> float:
+    def _head_bytes(self) -> float:
+        """Bytes of a weight of the embedding and the head."""
+        return self.bytes_per_weight if self.bytes_per_head is None else self.bytes_per_head
+
+    @cached_property
+    def _expert_bytes(self) -> float:
+        """Bytes of a weight of a routed expert."""
+        own = self.experts.bytes_per_weight if self.experts else None
+        return self.bytes_per_weight if own is None else own
+
+    @cached_property
+    def streamed_bytes(self) -> int:
         """Bytes of weights that a step over one token reads: layers, of experts only its own, and head."""
         return self.weight_bytes(1)
 
     @cached_property
-    def resident_bytes(self) -> float:
+    def resident_bytes(self) -> int:
         """Bytes of weights that lie in memory: the whole checkpoint, with embedding and all experts."""
-        return self.params * self.bytes_per_weight
+        ends = self.head_params * (1 if self.tied else 2)
+        routed = self.layer_params - self.shared_layer_params
+        rest = self.params - ends - routed
+        return round(rest * self.bytes_per_weight + ends * self._head_bytes + routed * self._expert_bytes)
 
     @cached_property
     def kv_values_per_layer(self) -> int:
@@ -313,8 +347,18 @@ class Model:
 
     @cached_property
     def kv_bytes_per_token(self) -> int:
-        """Bytes cached for each token of a context: all attention layers."""
+        """Bytes cached for a new token: all attention layers."""
         return self.with_attention * self.kv_values_per_layer * self.bytes_per_value
+
+    def kv_bytes(self, tokens: int, streams: int = 1) -> int:
+        """Return the bytes of cache that a step reads for `streams` contexts of `tokens` tokens in all.
+
+        A windowed layer keeps and reads no more than its window. Where contexts differ, all are taken to be
+        as long as the mean: exact unless some are shorter than the window and some longer.
+        """
+        unread = max(0, tokens - streams * self.window) if self.window else 0
+        per_layer = self.kv_values_per_layer * self.bytes_per_value
+        return tokens * self.kv_bytes_per_token - unread * self.windowed_layers * per_layer
 
     @cached_property
     def state_bytes_per_layer(self) -> int:
@@ -341,6 +385,10 @@ class Model:
             return 4 * self.with_attention * self.heads * self.head_dim
         widths = self.latent.d_nope + self.latent.d_rope + self.latent.d_value
         return 2 * self.with_attention * self.heads * widths
+
+    def windowed_share(self, flops: int) -> int:
+        """Return the part of all attention layers' `flops` that falls on the windowed ones."""
+        return flops // self.with_attention * self.windowed_layers if self.windowed_layers else 0
 
     @cached_property
     def decode_flops_per_pair(self) -> int:
@@ -415,4 +463,101 @@ NEMOTRON_3_NANO = Model(
     ffn_layers=0,
     source="config.json of nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 on Hugging Face",
 )
-MODELS = (QWEN2_5_7B, LLAMA_3_1_8B, LLAMA_3_1_70B, DEEPSEEK_V3, NEMOTRON_3_NANO)
+
+# What others measured with.
+
+QWEN2_5_7B_INT4 = replace(
+    QWEN2_5_7B,
+    name="Qwen2.5-7B Int4",
+    bytes_per_weight=(4 + 20 / 128) / 8,
+    bytes_per_head=2,
+    source="Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4 on Hugging Face: the shape of Qwen2.5-7B; a layer's weights "
+    "in 4 bits, every 128 of them with a scale of 16 and a zero point of 4; embedding and head in 16 bits; "
+    "so its two weight files add up to their listed 5.58 GB",
+)
+QWEN3_8B = Model(
+    name="Qwen3-8B",
+    layers=36,
+    d_model=4096,
+    heads=32,
+    kv_heads=8,
+    head_dim=128,
+    d_ff=12288,
+    vocab=151936,
+    qk_norm=True,
+    source="config.json of Qwen/Qwen3-8B on Hugging Face",
+)
+LLAMA_2_70B = Model(
+    name="Llama-2-70B",
+    layers=80,
+    d_model=8192,
+    heads=64,
+    kv_heads=8,
+    head_dim=128,
+    d_ff=28672,
+    vocab=32000,
+    source="config.json of meta-llama/Llama-2-70b-hf on Hugging Face",
+)
+OPT_13B = Model(
+    name="OPT-13B",
+    layers=40,
+    d_model=5120,
+    heads=40,
+    kv_heads=40,
+    head_dim=128,
+    d_ff=20480,
+    vocab=50272,
+    gated=False,
+    tied=True,
+    qkv_bias=True,
+    other_params=40 * (5120 + 20480 + 5120 + 2 * 5120) + 5120 + 2050 * 5120,
+    source="config.json of facebook/opt-13b on Hugging Face; learned positions and biases on every matrix",
+)
+QWEN3_235B_FP8 = Model(
+    name="Qwen3-235B-A22B FP8",
+    layers=94,
+    d_model=4096,
+    heads=64,
+    kv_heads=4,
+    head_dim=128,
+    d_ff=0,
+    vocab=151936,
+    bytes_per_weight=1,
+    bytes_per_head=2,
+    qk_norm=True,
+    experts=Experts(layers=94, count=128, top_k=8, d_ff=1536),
+    source="config.json of Qwen/Qwen3-235B-A22B-FP8 on Hugging Face: FP8 but for embedding, head, norms and "
+    "routers; the routers are counted as FP8 here",
+)
+GPT_OSS_120B = Model(
+    name="gpt-oss-120b",
+    layers=36,
+    d_model=2880,
+    heads=64,
+    kv_heads=8,
+    head_dim=64,
+    d_ff=0,
+    vocab=201088,
+    qkv_bias=True,
+    other_params=36 * (2880 + 64 + 128 * 3 * 2880),
+    experts=Experts(
+        layers=36, count=128, top_k=4, d_ff=2880, routing_bias=True, bytes_per_weight=(4 + 8 / 32) / 8
+    ),
+    windowed_layers=18,
+    window=128,
+    source="config.json of openai/gpt-oss-120b on Hugging Face: experts in MXFP4 (4 bits, every 32 weights "
+    "with a scale of 8), all else in bf16; every second layer looks back at 128 tokens",
+)
+MODELS = (
+    QWEN2_5_7B,
+    LLAMA_3_1_8B,
+    LLAMA_3_1_70B,
+    DEEPSEEK_V3,
+    NEMOTRON_3_NANO,
+    QWEN2_5_7B_INT4,
+    QWEN3_8B,
+    LLAMA_2_70B,
+    OPT_13B,
+    QWEN3_235B_FP8,
+    GPT_OSS_120B,
+)

@@ -59,12 +59,25 @@ def prefill(model: Model, tokens: int, past: int = 0) -> Work:
     """
     checks.counts("prefill", tokens=tokens)
     checks.counts_or_zero("prefill", past=past)
+    beyond = out_of_window(tokens, past, model.window) if model.window else 0
     return Work(
         gemm_flops=2 * (model.active_layer_params * tokens + model.head_params),
-        attention_flops=model.flops_per_pair * tokens * (2 * past + tokens + 1) // 2,
+        attention_flops=model.flops_per_pair * tokens * (2 * past + tokens + 1) // 2
+        - model.windowed_share(model.flops_per_pair) * beyond,
         weight_bytes=model.weight_bytes(tokens),
         kv_bytes=0,
     )
+
+
+def out_of_window(tokens: int, past: int, window: int) -> int:
+    """Return how many keys `tokens` tokens after `past` others leave out that see the last `window` only.
+
+    Token i has past + i keys before it, itself included: what that exceeds the window by is left out.
+    """
+    first = max(0, past + 1 - window)
+    last = max(0, past + tokens - window)
+    count = min(tokens, last)
+    return (first + last) * count // 2 if first else last * (last + 1) // 2
 
 
 def decode(model: Model, batch: int, context: int) -> Work:
@@ -76,14 +89,17 @@ def decode(model: Model, batch: int, context: int) -> Work:
 def decode_uneven(model: Model, batch: int, total_context: int) -> Work:
     """Return the work of one token for each of `batch` streams whose contexts add up to `total_context`.
 
-    The cache is read once, a Mamba state is read and written back.
+    The cache is read once, a Mamba state is read and written back. For a model with windows the contexts are
+    taken as equal: exact unless some are shorter than the window and some longer.
     """
     checks.counts("decode_uneven", batch=batch, total_context=total_context)
+    beyond = max(0, total_context - batch * model.window) if model.window else 0
     return Work(
         gemm_flops=2 * (model.active_layer_params + model.head_params) * batch,
-        attention_flops=model.decode_flops_per_pair * total_context,
+        attention_flops=model.decode_flops_per_pair * total_context
+        - model.windowed_share(model.decode_flops_per_pair) * beyond,
         weight_bytes=model.weight_bytes(batch),
-        kv_bytes=model.kv_bytes_per_token * total_context + 2 * model.state_bytes * batch,
+        kv_bytes=model.kv_bytes(total_context, batch) + 2 * model.state_bytes * batch,
     )
 
 

@@ -25,7 +25,7 @@ from itertools import accumulate, pairwise, repeat
 from math import floor, inf
 from typing import NamedTuple
 
-from lib import checks, workload
+from lib import checks, parallelism, workload
 from lib.hardware import GPU, Link
 from lib.models import Model
 from lib.roofline import NO_WORK, PUBLISHED, Efficiency, Price, Work, decode_uneven, prefill, step_time
@@ -47,7 +47,8 @@ class Engine:
     - `max_num_seqs`: requests in progress at once.
     - `kv_blocks`: cache blocks of 16 tokens; None: what fits in 90 % of the memory beside the weights.
     - `price`, `efficiency`: seconds of a step from its work, `price(work, gpu, efficiency)`. Tensor
-      parallelism divides the work evenly; what the GPUs say to each other is left out.
+      parallelism divides the work (`parallelism.divide`).
+    - `link`: over which the GPUs add up their results, adding to every step; None: that is left out.
     - `decode_context`: None: a decode pays for its own context; a number: every decode pays for that many
       tokens, as in the review (8,192 + 128 at every step of every answer).
     - `policy`: `scheduler.textbook` or another of that form.
@@ -64,6 +65,7 @@ class Engine:
     decode_context: int | None = None
     policy: Policy = textbook
     asynchronous: bool = False
+    link: Link | None = None
 
     def __post_init__(self) -> None:
         checks.counts("Engine", tensor_parallel=self.tensor_parallel, max_num_seqs=self.max_num_seqs)
@@ -84,7 +86,8 @@ class Engine:
         if self.kv_blocks is not None:
             return self.kv_blocks
         room = USABLE_MEMORY * self.tensor_parallel * self.gpu.memory - self.model.resident_bytes
-        return floor(room / (BLOCK_TOKENS * self.model.kv_bytes_per_token))
+        copies = self.tensor_parallel / parallelism.kv_shares(self.model, self.tensor_parallel)
+        return floor(room / (BLOCK_TOKENS * self.model.kv_bytes_per_token * copies))
 
 
 Route = Callable[[int, Sequence["Instance"]], int]
@@ -198,15 +201,15 @@ class Prices:
             work += self.chunk(tokens, past)
         if batch:
             work += decode_uneven(self.engine.model, batch, context)
-        share = self.engine.tensor_parallel
-        if share > 1:
-            work = Work(
-                *(
-                    x / share
-                    for x in (work.gemm_flops, work.attention_flops, work.weight_bytes, work.kv_bytes)
-                )
-            )
-        return self.engine.price(work, self.engine.gpu, self.engine.efficiency)
+        engine = self.engine
+        if engine.tensor_parallel == 1:
+            return engine.price(work, engine.gpu, engine.efficiency)
+        work = parallelism.divide(work, engine.model, engine.tensor_parallel)
+        seconds = engine.price(work, engine.gpu, engine.efficiency)
+        if engine.link is not None:
+            tokens = batch + sum([tokens for tokens, _ in chunks])
+            seconds += parallelism.talk(engine.model, tokens, engine.tensor_parallel, engine.link)
+        return seconds
 
     def context(self, decodes: Sequence[Job]) -> int:
         """Tokens that the decodes attend to together in the next step."""

@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.hardware import (
+    A10,
     A100_80GB,
     B200,
     GPU,
     GPUS,
     H100_SXM,
     H200,
+    H800,
     L40S,
     LINKS,
     MI300X,
@@ -26,6 +28,7 @@ from lib.hardware import (
     RDMA_400G,
     Link,
     gbps,
+    in_fp8,
 )
 from lib.press.published import get
 
@@ -65,20 +68,33 @@ def test_a_newer_gpu_of_a_line_is_no_worse_than_the_one_before():
 
 
 def test_fabrics_are_half_of_what_is_advertised_for_both_directions():
-    advertised = {A100_80GB: 600e9, H100_SXM: 900e9, H200: 900e9, B200: 1.8e12, MI300X: 896e9}
+    advertised = {A100_80GB: 600e9, H100_SXM: 900e9, H800: 400e9, H200: 900e9, B200: 1.8e12, MI300X: 896e9}
     assert {gpu: 2 * gpu.fabric for gpu in GPUS if gpu.fabric} == advertised
 
 
 def test_dense_flops_are_half_of_those_with_sparsity():
     advertised = {
         L40S: 733e12,
+        A10: 250e12,
         A100_80GB: 624e12,
         H100_SXM: 1979e12,
+        H800: 1979e12,
         H200: 1979e12,
         B200: 4500e12,
         MI300X: 2614.9e12,
     }
     assert {gpu: 2 * gpu.peak_flops for gpu in GPUS} == pytest.approx(advertised, rel=0.013)
+
+
+@every_gpu
+def test_fp8_runs_at_twice_the_rate_where_it_runs(gpu):
+    if gpu.fp8_flops:
+        assert gpu.fp8_flops == pytest.approx(2 * gpu.peak_flops, rel=0.013)
+        assert in_fp8(gpu) == replace(gpu, peak_flops=gpu.fp8_flops)
+    else:
+        assert gpu in (A10, A100_80GB)  # Ampere has none
+        with pytest.raises(ValueError, match=f"in_fp8: {gpu.name} has no fp8_flops"):
+            in_fp8(gpu)
 
 
 def test_usable_pcie_is_below_the_wire_and_rdma_at_line_rate():
@@ -106,7 +122,7 @@ def test_a_link_takes_its_latency_and_then_the_bytes(link, nbytes):
     assert link.time(nbytes + 1) >= link.time(nbytes)
 
 
-@pytest.mark.parametrize("figure", ["peak_flops", "bandwidth", "memory", "fabric"])
+@pytest.mark.parametrize("figure", ["peak_flops", "bandwidth", "memory", "fabric", "fp8_flops"])
 @pytest.mark.parametrize("value", [0, -1.0, nan, inf, True, "3e12"])
 def test_a_gpu_refuses_what_is_no_positive_number(figure, value):
     with pytest.raises(ValueError, match=f"GPU: {figure}=.*use a finite number above 0"):

@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 
 from lib.models import (
     DEEPSEEK_V3,
+    GPT_OSS_120B,
+    LLAMA_2_70B,
     LLAMA_3_1_8B,
     LLAMA_3_1_70B,
     MODELS,
     NEMOTRON_3_NANO,
+    OPT_13B,
     QWEN2_5_7B,
+    QWEN2_5_7B_INT4,
+    QWEN3_8B,
+    QWEN3_235B_FP8,
     Experts,
     Latent,
     Mamba,
@@ -60,6 +66,12 @@ TOTALS = {
     LLAMA_3_1_70B: 70_553_706_496,
     DEEPSEEK_V3: 671_026_419_200,
     NEMOTRON_3_NANO: 31_577_937_344 + 23 * 128,
+    QWEN2_5_7B_INT4: 7_615_616_512,
+    QWEN3_8B: 8_190_735_360,
+    LLAMA_2_70B: 68_976_648_192,
+    OPT_13B: 12_853_473_280,
+    QWEN3_235B_FP8: 235_093_634_560,
+    GPT_OSS_120B: 116_829_156_672,
 }
 
 
@@ -78,6 +90,8 @@ def test_all_parameters_together_are_the_checkpoints_total(model):
         (DEEPSEEK_V3.active_params, 36.6e9),
         (NEMOTRON_3_NANO.params, 31.6e9),
         (NEMOTRON_3_NANO.active_params, 3.2e9),
+        (QWEN3_235B_FP8.active_params, 22e9 - QWEN3_235B_FP8.head_params),  # theirs counts the embedding too
+        (GPT_OSS_120B.active_params, 5.13e9),
     ],
 )
 def test_parameter_counts_round_to_the_model_cards(count, on_the_model_card):
@@ -97,7 +111,7 @@ def test_bytes_per_token_are_those_of_the_review():
 def test_a_hybrid_caches_in_its_attention_layers_only_and_keeps_a_state_besides():
     assert NEMOTRON_3_NANO.kv_bytes_per_token == 6 * 2 * 2 * 128 * 2
     assert NEMOTRON_3_NANO.state_bytes == 23 * (64 * 64 * 128 * 4 + 3 * (64 * 64 + 2 * 8 * 128) * 2)
-    assert [model.state_bytes for model in MODELS if model is not NEMOTRON_3_NANO] == [0] * 4
+    assert {model.name for model in MODELS if model.state_bytes} == {NEMOTRON_3_NANO.name}
 
 
 def test_half_of_the_convolution_state_of_nemotron_is_the_shape_of_the_review():
@@ -109,7 +123,7 @@ def test_half_of_the_convolution_state_of_nemotron_is_the_shape_of_the_review():
 def test_every_model_is_within_physical_bounds(model):
     assert 0.5 < model.heads * model.head_dim / model.d_model < 3
     assert model.layer_params > 0.9 * model.params - 2 * model.head_params
-    assert model.small_params < 1e-3 * model.params
+    assert model.small_params < 2e-3 * model.params
     assert model.streamed_bytes < model.resident_bytes
     assert model.active_layer_params <= model.layer_params
     assert 1024 < model.kv_bytes_per_token < 1024**2
@@ -153,6 +167,30 @@ def test_smaller_weights_shrink_what_is_read_and_kept_but_not_the_cache():
     assert small.streamed_bytes == QWEN2_5_7B.streamed_bytes / 4
     assert small.resident_bytes == QWEN2_5_7B.resident_bytes / 4
     assert small.kv_bytes_per_token == QWEN2_5_7B.kv_bytes_per_token
+
+
+@pytest.mark.parametrize(
+    ("model", "listed"), [(QWEN2_5_7B_INT4, 5.58e9), (GPT_OSS_120B, 65.3e9), (QWEN3_235B_FP8, 236e9)]
+)
+def test_quantized_checkpoints_are_as_large_as_their_files_are_listed(model, listed):
+    assert model.resident_bytes == pytest.approx(listed, rel=0.005)
+
+
+def test_only_the_weights_that_are_quantized_shrink():
+    whole = replace(GPT_OSS_120B, experts=replace(GPT_OSS_120B.experts, bytes_per_weight=None))
+    routed = GPT_OSS_120B.layer_params - GPT_OSS_120B.shared_layer_params
+    assert whole.resident_bytes == 2 * whole.params
+    assert whole.resident_bytes - GPT_OSS_120B.resident_bytes == routed * (2 - 17 / 32)
+    ends = 2 * QWEN2_5_7B_INT4.head_params
+    assert QWEN2_5_7B_INT4.resident_bytes - 2 * ends < 0.26 * (QWEN2_5_7B.resident_bytes - 2 * ends)
+
+
+@given(tokens=st.integers(1, 10**6), streams=st.integers(1, 64))
+def test_a_window_bounds_what_half_of_the_layers_read(tokens, streams):
+    model, per_layer = GPT_OSS_120B, 2 * 8 * 64 * 2
+    read = 18 * per_layer * (tokens + min(tokens, 128 * streams))
+    assert model.kv_bytes(tokens, streams) == read
+    assert QWEN3_8B.kv_bytes(tokens, streams) == tokens * QWEN3_8B.kv_bytes_per_token
 
 
 def test_a_tied_head_lies_in_memory_once_and_is_read_as_before():
@@ -209,6 +247,11 @@ def test_kv_heads_must_divide_heads():
         (NEMOTRON_3_NANO, {"layers": 22}, "exceeds layers=22"),
         (NEMOTRON_3_NANO, {"ffn_layers": 2}, "d_ff=0"),
         (QWEN2_5_7B, {"name": ""}, "name=''"),
+        (QWEN2_5_7B, {"windowed_layers": 29, "window": 128}, "windowed_layers=29 exceeds the 28 layers"),
+        (QWEN2_5_7B, {"windowed_layers": 14}, "window=None"),
+        (QWEN2_5_7B, {"window": 128}, "windowed_layers=0"),
+        (QWEN2_5_7B, {"bytes_per_head": 0}, "bytes_per_head=0"),
+        (QWEN2_5_7B, {"other_params": -1}, "other_params=-1"),
     ],
 )
 def test_contradictory_layers_are_refused(model, change, message):
@@ -224,7 +267,7 @@ def test_more_experts_per_token_than_there_are_is_refused():
 @pytest.mark.parametrize("part", [DEEPSEEK_V3.experts, DEEPSEEK_V3.latent, NEMOTRON_3_NANO.mamba])
 def test_parts_refuse_what_is_no_count(part):
     for field in fields(part):
-        if field.name not in ("d_shared", "routing_bias"):
+        if field.name not in ("d_shared", "routing_bias", "bytes_per_weight"):
             with pytest.raises(ValueError, match=f"{type(part).__name__}: {field.name}=0"):
                 replace(part, **{field.name: 0})
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.hardware import GPU, GPUS, L40S
-from lib.models import DEEPSEEK_V3, MODELS, NEMOTRON_3_NANO, QWEN2_5_7B
+from lib.models import DEEPSEEK_V3, GPT_OSS_120B, MODELS, NEMOTRON_3_NANO, QWEN2_5_7B
 from lib.press.published import agrees, find, get
 from lib.roofline import (
     NO_WORK,
@@ -19,12 +19,14 @@ from lib.roofline import (
     decode,
     decode_uneven,
     ideal_time,
+    out_of_window,
     prefill,
     ridge,
     step_time,
 )
 
 models = st.sampled_from(MODELS)
+without_windows = st.sampled_from([model for model in MODELS if not model.window])
 gpus = st.sampled_from(GPUS)
 tokens = st.integers(1, 200_000)
 pasts = st.integers(0, 200_000)
@@ -111,11 +113,31 @@ def test_a_decode_step_is_its_streams_together_with_the_weights_read_once(model,
     assert all_of_them.weight_bytes == model.weight_bytes(batch)
 
 
-@given(model=models, contexts=st.lists(tokens, min_size=1, max_size=8))
+@given(model=without_windows, contexts=st.lists(tokens, min_size=1, max_size=8))
 def test_uneven_contexts_cost_what_their_streams_cost_one_by_one(model, contexts):
     together = decode_uneven(model, len(contexts), sum(contexts))
     assert together.kv_bytes == sum(decode(model, 1, context).kv_bytes for context in contexts)
     assert together.attention_flops == sum(decode(model, 1, context).attention_flops for context in contexts)
+
+
+@given(contexts=st.lists(st.integers(128, 10**5), min_size=1, max_size=8))
+def test_uneven_contexts_beyond_the_window_add_up_too(contexts):
+    together = decode_uneven(GPT_OSS_120B, len(contexts), sum(contexts))
+    assert together.kv_bytes == sum(decode(GPT_OSS_120B, 1, context).kv_bytes for context in contexts)
+    assert together.attention_flops == sum(
+        decode(GPT_OSS_120B, 1, context).attention_flops for context in contexts
+    )
+
+
+@given(n=st.integers(1, 60), past=st.integers(0, 60), window=st.integers(1, 80))
+def test_a_window_leaves_out_every_key_before_it(n, past, window):
+    assert out_of_window(n, past, window) == sum(max(0, past + i - window) for i in range(1, n + 1))
+
+
+def test_a_window_halves_the_attention_of_a_long_prompt_whose_every_second_layer_has_one():
+    windowed = prefill(GPT_OSS_120B, 100_000).attention_flops
+    whole = 4 * 36 * 64 * 64 * (100_000 * 100_001 // 2)
+    assert windowed / whole == pytest.approx(0.5, rel=0.01)
 
 
 def test_a_state_is_read_and_written_for_every_stream_and_does_not_grow_with_context():
