@@ -1,0 +1,386 @@
+"""What others measured, and what this book predicts for it.
+
+One short function for each entry of `lib/data/measured.toml` models its set-up and returns a `Figure` for
+every number in it. Efficiencies come from `calibration` (one kernel database); nothing is fitted to what is
+predicted here. Where a set-up leaves something open, the function's docstring says what was taken.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from math import fsum
+from typing import Any
+
+from lib import calibration, data, kv_cache
+from lib.goodput import SLO, attainment, goodput
+from lib.hardware import (
+    A10,
+    A100_80GB,
+    GPU,
+    H100_SXM,
+    H200,
+    H800,
+    L40S,
+    MI300X,
+    PCIE_4,
+    RDMA_100G,
+    RDMA_400G,
+    Link,
+    in_fp8,
+)
+from lib.models import (
+    GPT_OSS_120B,
+    LLAMA_2_70B,
+    OPT_13B,
+    QWEN2_5_7B,
+    QWEN2_5_7B_INT4,
+    QWEN3_8B,
+    QWEN3_235B_FP8,
+    Model,
+)
+from lib.parallelism import between, divide, talk
+from lib.roofline import Work, decode, ideal_time, prefill, step_time
+from lib.scheduler import textbook
+from lib.simulator import (
+    Collocated,
+    Deployment,
+    Disaggregated,
+    Engine,
+    Trace,
+    alternate,
+    least_loaded,
+    percentile,
+    simulate,
+)
+from lib.workload import Request, poisson
+
+SEEDS = range(5)
+POLICY = textbook
+NOTES = ("id", "source", "setup")
+GIVEN = "part of the set-up"
+FITTED = "the efficiencies come from it"
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured number, in the unit that its source gives, beside the book's prediction of it.
+
+    `path` leads to the number within its entry. `why` says why nothing is predicted, or why the prediction
+    does not count as one.
+    """
+
+    entry: str
+    path: Path
+    unit: str
+    measured: float
+    predicted: float | None
+    why: str = ""
+
+    @property
+    def factor(self) -> float:
+        """Prediction over measurement."""
+        return (self.predicted or 0.0) / self.measured
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a prediction of something that was measured."""
+        return self.predicted is not None and not self.why
+
+
+def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Decimal | int]]:
+    """Yield (path, number) for every number in an entry; the items of a list are counted from 0."""
+    if isinstance(value, Mapping):
+        items: Any = value.items()
+    elif isinstance(value, list):
+        items = ((str(i), item) for i, item in enumerate(value))
+    else:
+        yield path, value
+        return
+    for key, item in items:
+        if path or key not in NOTES:
+            yield from leaves(item, (*path, key))
+
+
+def figures(entry: str, unit: str, why: str = "", **predicted: Any) -> list[Figure]:
+    """Return a figure for every number below the keys given: key=predictions, in the same shape.
+
+    A single None stands for all numbers below its key.
+    """
+    found = []
+    for key, ours in predicted.items():
+        numbers = dict(leaves(ours, (key,)))
+        for path, measured in leaves(data.measurements()[entry][key], (key,)):
+            value = None if ours is None else float(numbers[path])
+            found.append(Figure(entry, path, unit, float(measured), value, why))
+    return found
+
+
+# ---------------------------------------------------------------------------------------- how things run
+
+
+def engine(model: Model, gpu: GPU, degree: int = 1, **limits: Any) -> Engine:
+    """Return an engine with the GPU's calibrated efficiencies, its GPUs talking over what joins them."""
+    return Engine(
+        model,
+        gpu,
+        tensor_parallel=degree,
+        efficiency=calibration.efficiency(gpu),
+        link=between(gpu) if degree > 1 else None,
+        policy=POLICY,
+        **limits,
+    )
+
+
+def step(work: Work, tokens: int, of: Engine) -> float:
+    """Return the seconds of one step over `tokens` tokens on an engine."""
+    share = divide(work, of.model, of.tensor_parallel)
+    seconds = step_time(share, of.gpu, of.efficiency)
+    return seconds + (talk(of.model, tokens, of.tensor_parallel, of.link) if of.link else 0.0)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean."""
+    return fsum(values) / len(values)
+
+
+def traces(deployment: Deployment, rate: float, count: int, prompt: int, output: int) -> list[Trace]:
+    """Return a trace for each seed: `count` Poisson arrivals, `rate` a second, of the same lengths in tokens."""
+    return [simulate(poisson(rate, count, seed, prompt, output), deployment) for seed in SEEDS]
+
+
+def ms(seeds: Sequence[Trace], statistic: Callable[[Trace], float]) -> float:
+    """Return a statistic in milliseconds: of each seed by itself, then the mean over the seeds."""
+    return 1e3 * mean([statistic(trace) for trace in seeds])
+
+
+def mean_gap(trace: Trace) -> float:
+    """Return the mean of all gaps between tokens, pooled."""
+    pot = trace.pooled_gaps
+    return fsum(seconds * count for seconds, count in pot) / sum(count for _, count in pot)
+
+
+# ---------------------------------------------------------------------------------------- the entries
+
+
+def guide(handoff: float | Link = PCIE_4) -> list[Figure]:
+    """The guide's own benchmark: Qwen2.5-7B, two L40S on PCIe; collocated, and prefill beside decode.
+
+    Taken: 8,192 prompt tokens; vLLM's default budget for 48 GB (2,048 tokens); the least loaded replica; rates
+    0.2, 0.4, 1.0 and 2.0, the ranges from the lowest to the highest; PCIe 4.0 for the handoff.
+    """
+    one = engine(QWEN2_5_7B, L40S)
+    setups = {
+        "collocated": Collocated(one, 2, least_loaded),
+        "pd": Disaggregated(one, one, handoff=handoff),
+    }
+    runs = {
+        (name, rate): traces(setup, rate, 100, 8192, 256)
+        for name, setup in setups.items()
+        for rate in (0.2, 0.4, 1.0, 2.0)
+    }
+    tails = {key: ms(seeds, lambda trace: trace.itl(99)) for key, seeds in runs.items()}
+    medians = [ms(seeds, lambda trace: trace.itl(50)) for (_, rate), seeds in runs.items() if rate <= 1]
+    pd = [tail for (name, _), tail in tails.items() if name == "pd"]
+    entry = "guide-l40s"
+    return [
+        *figures(
+            entry,
+            "ms",
+            collocated_itl_p99_ms={rate: tails["collocated", float(rate)] for rate in ("0.2", "0.4", "2.0")},
+            pd_itl_p99_ms_range=[min(pd), max(pd)],
+            itl_p50_ms_range=[min(medians), max(medians)],
+        ),
+        *figures(
+            entry,
+            "s",
+            ttft_p50_s_at_0_2={
+                name: ms(runs[name, 0.2], lambda trace: percentile(trace.ttft, 50)) / 1e3 for name in setups
+            },
+        ),
+    ]
+
+
+def mooncake_a10(entry: str, degree: int, prompt: int, rate: float, count: int) -> list[Figure]:
+    """Qwen2.5-7B in 4 bits on A10s under SGLang: one server for prefill and one for decode, or two of both.
+
+    Taken: arithmetic in 16 bits; SGLang's default chunk for 24 GB (2,048 tokens), but this book's rules of
+    scheduling; PCIe 4.0 between the GPUs of a server; 100 Gb/s between servers, which the source leaves open.
+    """
+    one = engine(QWEN2_5_7B_INT4, A10, degree)
+    setups = {
+        "pd_1p1d": Disaggregated(one, one, handoff=RDMA_100G),
+        "two_collocated": Collocated(one, 2, alternate),
+    }
+    predicted = {}
+    for name, setup in setups.items():
+        seeds = traces(setup, rate, count, prompt, 512)
+        predicted[name] = {
+            "ttft_mean_ms": ms(seeds, lambda trace: mean(trace.ttft)),
+            "ttft_p99_ms": ms(seeds, lambda trace: percentile(trace.ttft, 99)),
+            "itl_mean_ms": ms(seeds, mean_gap),
+            "itl_p99_ms": ms(seeds, lambda trace: trace.itl(99)),
+        }
+    return figures(entry, "ms", **predicted)
+
+
+def mooncake_a10_tp4() -> list[Figure]:
+    """Two servers of four A10: 50 prompts of 8,192 tokens, one a second."""
+    return mooncake_a10("mooncake-a10-tp4", 4, 8192, 1.0, 50)
+
+
+def mooncake_a10_tp2() -> list[Figure]:
+    """The same on two A10 each: 200 prompts of 2,048 tokens, four a second."""
+    return mooncake_a10("mooncake-a10-tp2", 2, 2048, 4.0, 200)
+
+
+def mooncake_h800() -> list[Figure]:
+    """Qwen3-8B on eight H800 for prefill and eight for decode, one request at a time.
+
+    Taken: the 200 GB/s that the source names as the theoretical sum of its eight RoCE links; vLLM's default
+    budget for 80 GB (8,192 tokens).
+    """
+    entry = "mooncake-h800-transfer"
+    roce = Link("8 x RoCE", 200e9, source="the source's own theoretical maximum")
+    one = engine(QWEN3_8B, H800, 8, token_budget=8192)
+    setup = Disaggregated(one, one, handoff=roce)
+    prompts = data.measurements()[entry]["prompt_tokens"]
+    alone = [simulate([Request(0, prompt, 128)], setup).ttft[0] for prompt in prompts]
+    moved = [kv_cache.transfer_time(QWEN3_8B, prompt, roce) for prompt in prompts]
+    return [
+        *figures(entry, "tokens", GIVEN, prompt_tokens=None),
+        *figures(entry, "ms", kv_transfer_ms=[1e3 * s for s in moved], ttft_ms=[1e3 * s for s in alone]),
+    ]
+
+
+def llm_d() -> list[Figure]:
+    """gpt-oss-120b on 16 H200: eight for prefill and two groups of four for decode, or 16 replicas.
+
+    Taken: 45 evenly spaced requests a second, as its load generator sends them, for 30 of its 120 seconds;
+    vLLM's default budget for 141 GB (8,192 tokens); replicas in turn; 400 Gb/s for the handoff.
+    """
+    entry = "llm-d-h200"
+    requests = [Request(i / 45, 5000, 250) for i in range(45 * 30)]
+    one = engine(GPT_OSS_120B, H200, token_budget=8192)
+    four = engine(GPT_OSS_120B, H200, 4, token_budget=8192)
+    handoff = kv_cache.transfer_time(GPT_OSS_120B, 5000, RDMA_400G)
+    setups = {
+        "pd": Disaggregated(one, four, 8, 2, handoff, least_loaded),
+        "collocated": Collocated(one, 16, alternate),
+    }
+    found = []
+    for name, setup in setups.items():
+        trace = simulate(requests, setup)
+        seconds = {"e2e_mean_s": mean(trace.e2e), "e2e_p95_s": percentile(trace.e2e, 95)}
+        rest = {
+            "itl_mean_ms": 1e3 * mean_gap(trace),
+            "ttft_mean_ms": 1e3 * mean(trace.ttft),
+            "ttft_p95_ms": 1e3 * percentile(trace.ttft, 95),
+        }
+        for figure in figures(entry, "", **{name: seconds | rest}):
+            found.append(replace(figure, unit="s" if figure.path[1].endswith("_s") else "ms"))
+    return found
+
+
+def mori_io() -> list[Figure]:
+    """Qwen3-235B in FP8 on eight MI300X: how many of 100 requests keep to TTFT 1 s and ITL 50 ms.
+
+    Taken: token budgets and sequence limits from the commands in the post (TP8 like TP4); the 99th percentile of
+    a request's own gaps as its ITL; 400 Gb/s for the handoff, in write mode layer by layer.
+    """
+    model, gpu = QWEN3_235B_FP8, MI300X
+    shared = {n: replace(engine(model, gpu, n, token_budget=8192), gpu=in_fp8(gpu)) for n in (4, 8)}
+    part = replace(shared[4], token_budget=4096, max_num_seqs=64)
+    read = kv_cache.transfer_time(model, 2000, RDMA_400G)
+    write = kv_cache.exposed_by_layer(read, step(prefill(model, 2000), 2000, part), model.layers)
+    setups = {
+        "collocated_tp8": Collocated(shared[8]),
+        "collocated_2xtp4": Collocated(shared[4], 2, alternate),
+        "pd_read": Disaggregated(part, part, handoff=read),
+        "pd_write": Disaggregated(part, part, handoff=write),
+    }
+    promise = SLO(ttft=1.0, itl=0.050)
+    met = {
+        name: 100 * mean([attainment(trace, promise) for trace in traces(setup, 8.0, 100, 2000, 1000)])
+        for name, setup in setups.items()
+    }
+    return figures("mori-io-mi300x", "of 100", met_of_100=met)
+
+
+def distserve() -> list[Figure]:
+    """A model of 13 billion parameters on A100s: the highest rate per GPU at which 90 % keep both promises.
+
+    Taken: OPT-13B, which its authors evaluate (the post names no model); prompts in steps of up to 2,048 tokens;
+    NVLink for the handoff. Prefill alone answers with one token; for decode alone prefill is made abundant.
+    """
+    one = engine(OPT_13B, A100_80GB)
+    nvlink = between(A100_80GB)
+    both, first, rest = SLO(ttft=0.4, tpot=0.040), SLO(ttft=0.4), SLO(ttft=None, tpot=0.040)
+
+    def best(setup: Deployment, promise: SLO, output: int = 64) -> float:
+        workload = lambda rate, seed: poisson(rate, 300, seed, 512, output)  # noqa: E731
+        return goodput(setup, promise, workload, seeds=(0, 1), precision=0.2).rate
+
+    return figures(
+        "distserve-a100",
+        "req/s per GPU",
+        req_per_s_per_gpu={
+            "collocated": best(Collocated(one), both),
+            "prefill_only": best(Collocated(one), first, 1),
+            "decode_only": best(Disaggregated(one, one, 16, 1, nvlink), rest),
+            "two_prefill_one_decode": best(Disaggregated(one, one, 2, 1, nvlink), both) / 3,
+        },
+    )
+
+
+def splitwise() -> list[Figure]:
+    """Llama-2-70B in 16 bits on eight GPUs, one request at a time.
+
+    Taken: a token's step at the context of the shorter prompt.
+    """
+    found = []
+    for name, gpu in {"h100": H100_SXM, "a100": A100_80GB}.items():
+        one = engine(LLAMA_2_70B, gpu, 8)
+        prompts = [1e3 * step(prefill(LLAMA_2_70B, tokens), tokens, one) for tokens in (2048, 8192)]
+        token = 1e3 * step(decode(LLAMA_2_70B, 1, 2048), 1, one)
+        found += figures("splitwise-llama2-70b", "ms", **{name: {"prefill_ms": prompts, "token_ms": token}})
+    return found
+
+
+def kernel_database() -> list[Figure]:
+    """What the efficiencies come from: shown beside what they give back, and beside the book's ideal times."""
+    found = []
+    for gpu, name in calibration.COVERED.items():
+        works = (calibration.PREFILL, *calibration.DECODES)
+        reached = calibration.efficiency(gpu)
+        ours = [1e3 * step_time(work, gpu, reached) for work in works]
+        ideal = [1e3 * ideal_time(work, gpu) for work in works]
+        shape = {"prefill_ms": ours[0], "decode_ms": ours[1:]}
+        shape["speed_of_light"] = {"prefill_ms": ideal[0], "decode_ms": ideal[1:]}
+        found += figures(calibration.DATABASE, "ms", FITTED, **{name: shape})
+    return found
+
+
+def fabric_lib() -> list[Figure]:
+    """Qwen3-235B, a layer's transfer and its arithmetic, for prompts of 8K and 16K tokens.
+
+    Neither the GPU, nor the degree of parallelism, nor the network is known here, so no time can be predicted;
+    `ratios` predicts how both grow with the prompt.
+    """
+    why = "GPU, parallelism and network are not known here"
+    return figures("fabric-lib-qwen3-235b", "ms", why, layer_transfer_ms=None, layer_compute_ms=None)
+
+
+ENTRIES: dict[str, Callable[[], list[Figure]]] = {
+    "guide-l40s": guide,
+    "mooncake-a10-tp4": mooncake_a10_tp4,
+    "mooncake-a10-tp2": mooncake_a10_tp2,
+    "mooncake-h800-transfer": mooncake_h800,
+    "llm-d-h200": llm_d,
+    "mori-io-mi300x": mori_io,
+    "distserve-a100": distserve,
+    "splitwise-llama2-70b": splitwise,
+    "kernel-database-qwen25-7b": kernel_database,
+    "fabric-lib-qwen3-235b": fabric_lib,
+}
