@@ -120,8 +120,14 @@ def figures(entry: str, unit: str, why: str = "", **predicted: Any) -> list[Figu
 # ---------------------------------------------------------------------------------------- how things run
 
 
-def engine(model: Model, gpu: GPU, degree: int = 1, **limits: Any) -> Engine:
-    """Return an engine with the GPU's calibrated efficiencies, its GPUs talking over what joins them."""
+def engine(
+    model: Model, gpu: GPU, degree: int = 1, lengths: tuple[int, int] = (0, 0), **limits: Any
+) -> Engine:
+    """Return an engine with the GPU's calibrated efficiencies, its GPUs talking over what joins them.
+
+    With `lengths` of prompt and answer every decode step is priced at the context in the middle of an answer:
+    what its steps cost on average, worked out faster.
+    """
     return Engine(
         model,
         gpu,
@@ -129,6 +135,7 @@ def engine(model: Model, gpu: GPU, degree: int = 1, **limits: Any) -> Engine:
         efficiency=calibration.efficiency(gpu),
         link=between(gpu) if degree > 1 else None,
         policy=POLICY,
+        decode_context=sum(lengths) - lengths[1] // 2 or None,
         **limits,
     )
 
@@ -146,7 +153,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def traces(deployment: Deployment, rate: float, count: int, prompt: int, output: int) -> list[Trace]:
-    """Return a trace for each seed: `count` Poisson arrivals, `rate` a second, of the same lengths in tokens."""
+    """Return a trace for each seed: `count` equal requests, Poisson, `rate` a second, lengths in tokens."""
     return [simulate(poisson(rate, count, seed, prompt, output), deployment) for seed in SEEDS]
 
 
@@ -167,11 +174,11 @@ def mean_gap(trace: Trace) -> float:
 def guide(handoff: float | Link = PCIE_4) -> list[Figure]:
     """The guide's own benchmark: Qwen2.5-7B, two L40S on PCIe; collocated, and prefill beside decode.
 
-    Taken: 8,192 prompt tokens; vLLM's default budget for 48 GB (2,048 tokens); the least loaded replica; rates
-    0.2, 0.4, 1.0 and 2.0, the ranges from the lowest to the highest; PCIe 4.0 for the handoff.
+    Taken: 8,192 prompt tokens; vLLM's default budget for 48 GB (2,048 tokens); the least loaded replica;
+    rates 0.2, 0.4, 1.0 and 2.0, the ranges from lowest to highest; PCIe 4.0 for the handoff.
     """
-    one = engine(QWEN2_5_7B, L40S)
-    setups = {
+    one = engine(QWEN2_5_7B, L40S, lengths=(8192, 256))
+    setups: dict[str, Deployment] = {
         "collocated": Collocated(one, 2, least_loaded),
         "pd": Disaggregated(one, one, handoff=handoff),
     }
@@ -208,12 +215,12 @@ def mooncake_a10(entry: str, degree: int, prompt: int, rate: float, count: int) 
     Taken: arithmetic in 16 bits; SGLang's default chunk for 24 GB (2,048 tokens), but this book's rules of
     scheduling; PCIe 4.0 between the GPUs of a server; 100 Gb/s between servers, which the source leaves open.
     """
-    one = engine(QWEN2_5_7B_INT4, A10, degree)
-    setups = {
+    one = engine(QWEN2_5_7B_INT4, A10, degree, (prompt, 512))
+    setups: dict[str, Deployment] = {
         "pd_1p1d": Disaggregated(one, one, handoff=RDMA_100G),
         "two_collocated": Collocated(one, 2, alternate),
     }
-    predicted = {}
+    predicted: dict[str, Any] = {}
     for name, setup in setups.items():
         seeds = traces(setup, rate, count, prompt, 512)
         predicted[name] = {
@@ -243,7 +250,7 @@ def mooncake_h800() -> list[Figure]:
     """
     entry = "mooncake-h800-transfer"
     roce = Link("8 x RoCE", 200e9, source="the source's own theoretical maximum")
-    one = engine(QWEN3_8B, H800, 8, token_budget=8192)
+    one = engine(QWEN3_8B, H800, 8, token_budget=8192)  # only first tokens are asked for
     setup = Disaggregated(one, one, handoff=roce)
     prompts = data.measurements()[entry]["prompt_tokens"]
     alone = [simulate([Request(0, prompt, 128)], setup).ttft[0] for prompt in prompts]
@@ -262,10 +269,10 @@ def llm_d() -> list[Figure]:
     """
     entry = "llm-d-h200"
     requests = [Request(i / 45, 5000, 250) for i in range(45 * 30)]
-    one = engine(GPT_OSS_120B, H200, token_budget=8192)
-    four = engine(GPT_OSS_120B, H200, 4, token_budget=8192)
+    one = engine(GPT_OSS_120B, H200, 1, (5000, 250), token_budget=8192)
+    four = engine(GPT_OSS_120B, H200, 4, (5000, 250), token_budget=8192)
     handoff = kv_cache.transfer_time(GPT_OSS_120B, 5000, RDMA_400G)
-    setups = {
+    setups: dict[str, Deployment] = {
         "pd": Disaggregated(one, four, 8, 2, handoff, least_loaded),
         "collocated": Collocated(one, 16, alternate),
     }
@@ -278,7 +285,8 @@ def llm_d() -> list[Figure]:
             "ttft_mean_ms": 1e3 * mean(trace.ttft),
             "ttft_p95_ms": 1e3 * percentile(trace.ttft, 95),
         }
-        for figure in figures(entry, "", **{name: seconds | rest}):
+        shape: dict[str, Any] = {name: seconds | rest}
+        for figure in figures(entry, "", **shape):
             found.append(replace(figure, unit="s" if figure.path[1].endswith("_s") else "ms"))
     return found
 
@@ -286,15 +294,16 @@ def llm_d() -> list[Figure]:
 def mori_io() -> list[Figure]:
     """Qwen3-235B in FP8 on eight MI300X: how many of 100 requests keep to TTFT 1 s and ITL 50 ms.
 
-    Taken: token budgets and sequence limits from the commands in the post (TP8 like TP4); the 99th percentile of
-    a request's own gaps as its ITL; 400 Gb/s for the handoff, in write mode layer by layer.
+    Taken: token budgets and sequence limits from the commands in the post (TP8 like TP4); the 99th percentile
+    of a request's own gaps as its ITL; 400 Gb/s for the handoff, in write mode layer by layer.
     """
     model, gpu = QWEN3_235B_FP8, MI300X
-    shared = {n: replace(engine(model, gpu, n, token_budget=8192), gpu=in_fp8(gpu)) for n in (4, 8)}
+    lengths = (2000, 1000)
+    shared = {n: replace(engine(model, gpu, n, lengths, token_budget=8192), gpu=in_fp8(gpu)) for n in (4, 8)}
     part = replace(shared[4], token_budget=4096, max_num_seqs=64)
     read = kv_cache.transfer_time(model, 2000, RDMA_400G)
     write = kv_cache.exposed_by_layer(read, step(prefill(model, 2000), 2000, part), model.layers)
-    setups = {
+    setups: dict[str, Deployment] = {
         "collocated_tp8": Collocated(shared[8]),
         "collocated_2xtp4": Collocated(shared[4], 2, alternate),
         "pd_read": Disaggregated(part, part, handoff=read),
@@ -311,10 +320,10 @@ def mori_io() -> list[Figure]:
 def distserve() -> list[Figure]:
     """A model of 13 billion parameters on A100s: the highest rate per GPU at which 90 % keep both promises.
 
-    Taken: OPT-13B, which its authors evaluate (the post names no model); prompts in steps of up to 2,048 tokens;
-    NVLink for the handoff. Prefill alone answers with one token; for decode alone prefill is made abundant.
+    Taken: OPT-13B, which its authors evaluate (the post names no model); steps of up to 2,048 tokens; NVLink
+    for the handoff. Prefill alone answers with one token; for decode alone prefill is made abundant.
     """
-    one = engine(OPT_13B, A100_80GB)
+    one = engine(OPT_13B, A100_80GB, lengths=(512, 64))
     nvlink = between(A100_80GB)
     both, first, rest = SLO(ttft=0.4, tpot=0.040), SLO(ttft=0.4), SLO(ttft=None, tpot=0.040)
 
@@ -344,32 +353,40 @@ def splitwise() -> list[Figure]:
         one = engine(LLAMA_2_70B, gpu, 8)
         prompts = [1e3 * step(prefill(LLAMA_2_70B, tokens), tokens, one) for tokens in (2048, 8192)]
         token = 1e3 * step(decode(LLAMA_2_70B, 1, 2048), 1, one)
-        found += figures("splitwise-llama2-70b", "ms", **{name: {"prefill_ms": prompts, "token_ms": token}})
+        shape: dict[str, Any] = {name: {"prefill_ms": prompts, "token_ms": token}}
+        found += figures("splitwise-llama2-70b", "ms", **shape)
     return found
 
 
 def kernel_database() -> list[Figure]:
-    """What the efficiencies come from: shown beside what they give back, and beside the book's ideal times."""
+    """What the efficiencies come from, beside what they give back and beside the book's ideal times."""
     found = []
     for gpu, name in calibration.COVERED.items():
         works = (calibration.PREFILL, *calibration.DECODES)
         reached = calibration.efficiency(gpu)
         ours = [1e3 * step_time(work, gpu, reached) for work in works]
         ideal = [1e3 * ideal_time(work, gpu) for work in works]
-        shape = {"prefill_ms": ours[0], "decode_ms": ours[1:]}
+        shape: dict[str, Any] = {"prefill_ms": ours[0], "decode_ms": ours[1:]}
         shape["speed_of_light"] = {"prefill_ms": ideal[0], "decode_ms": ideal[1:]}
-        found += figures(calibration.DATABASE, "ms", FITTED, **{name: shape})
+        entry: dict[str, Any] = {name: shape}
+        found += figures(calibration.DATABASE, "ms", FITTED, **entry)
     return found
 
 
 def fabric_lib() -> list[Figure]:
     """Qwen3-235B, a layer's transfer and its arithmetic, for prompts of 8K and 16K tokens.
 
-    Neither the GPU, nor the degree of parallelism, nor the network is known here, so no time can be predicted;
-    `ratios` predicts how both grow with the prompt.
+    Neither the GPU, nor the degree of parallelism, nor the network is known here, so no time can be
+    predicted. But how both grow from the shorter prompt to the longer does not depend on them.
     """
-    why = "GPU, parallelism and network are not known here"
-    return figures("fabric-lib-qwen3-235b", "ms", why, layer_transfer_ms=None, layer_compute_ms=None)
+    entry, why = "fabric-lib-qwen3-235b", "GPU, parallelism and network are not known here"
+    found = figures(entry, "ms", why, layer_transfer_ms=None, layer_compute_ms=None)
+    short, long = prefill(QWEN3_235B_FP8, 8192), prefill(QWEN3_235B_FP8, 16384)
+    growth = {"layer_transfer_ms": 2.0, "layer_compute_ms": long.flops / short.flops}
+    for key, predicted in growth.items():
+        first, second = data.measurements()[entry][key]
+        found.append(Figure(entry, (key, "second / first"), "times", float(second / first), predicted))
+    return found
 
 
 ENTRIES: dict[str, Callable[[], list[Figure]]] = {

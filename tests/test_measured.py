@@ -1,0 +1,110 @@
+"""What others measured: the file, its copies, and a prediction or a reason for every number in it."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from lib import calibration, data, measured
+from lib.measured import ENTRIES, Figure, leaves
+from lib.press.published import find
+from lib.roofline import Efficiency
+
+BOOK = Path(__file__).parents[1] / "book"
+every_entry = pytest.mark.parametrize("entry", ENTRIES)
+
+
+@cache
+def predictions(entry):
+    return ENTRIES[entry]()
+
+
+# ------------------------------------------------------------------ the file
+
+
+def test_every_entry_says_where_it_is_from_and_on_what_it_was_measured():
+    for entry in data.measurements().values():
+        assert len(entry["source"]) > 20
+        assert len(entry["setup"]) > 20
+
+
+def test_copies_among_the_reviews_figures_are_equal():
+    ours, review = data.measurements(), find("measured")
+    guide, copy = ours["guide-l40s"], review["guide"]
+    assert guide["collocated_itl_p99_ms"] == copy["collocated_itl_p99_ms"]
+    assert guide["itl_p50_ms_range"] == copy["itl_p50_ms"]
+    assert guide["pd_itl_p99_ms_range"] == copy["pd_itl_p99_ms"]
+    assert guide["ttft_p50_s_at_0_2"] == copy["ttft_p50_s_at_0_2"]
+    met = ours["mori-io-mi300x"]["met_of_100"]
+    assert review["mori_io"]["met_of_100"] == {"pd": met["pd_write"], "collocated": met["collocated_2xtp4"]}
+    assert round(met["pd_write"] / met["collocated_2xtp4"], 1) == float(review["mori_io"]["goodput_ratio"])
+    pd, collocated = ours["llm-d-h200"]["pd"], ours["llm-d-h200"]["collocated"]
+    for figure, name in (("e2e_mean_s", "mean"), ("e2e_p95_s", "p95")):
+        reduction = 100 * (1 - pd[figure] / collocated[figure])
+        assert round(reduction) == review["llm_d"][f"{name}_e2e_reduction_percent"]
+    fabric, copy = ours["fabric-lib-qwen3-235b"], find("kv_dissected.fabric_lib")
+    for key in ("layer_transfer_ms", "layer_compute_ms"):
+        assert fabric[key] == copy[key]
+
+
+def test_distserves_last_figure_is_worked_out_from_the_two_before():
+    rates = data.measurements()["distserve-a100"]["req_per_s_per_gpu"]
+    ideal = min(2 * rates["prefill_only"], rates["decode_only"]) / 3
+    assert round(ideal, 1) == rates["two_prefill_one_decode"]
+
+
+# ------------------------------------------------------------------ the predictions
+
+
+def test_every_entry_of_the_file_is_modelled():
+    assert list(ENTRIES) == list(data.measurements())
+
+
+@every_entry
+def test_every_number_has_a_prediction_or_a_reason_why_not(entry):
+    found = {figure.path: figure for figure in predictions(entry)}
+    for path, number in leaves(data.measurements()[entry]):
+        assert found[path].measured == float(number)
+        assert found[path].predicted is not None or found[path].why
+        assert found[path].unit
+
+
+@every_entry
+def test_predictions_are_of_the_right_order_of_magnitude_or_worse(entry):
+    for figure in predictions(entry):
+        if figure.counts:
+            assert 1 / 30 < figure.factor < 30  # a unit mixed up would show
+
+
+@pytest.mark.parametrize("entry", ["splitwise-llama2-70b", "mooncake-h800-transfer"])
+def test_nothing_is_predicted_or_measured_faster_than_perfect_gpus(entry, monkeypatch):
+    reached = predictions(entry)
+    monkeypatch.setattr(calibration, "efficiency", lambda gpu: Efficiency())
+    for perfect, real in zip(ENTRIES[entry](), reached, strict=True):
+        if real.counts:
+            assert perfect.predicted <= real.predicted
+            assert perfect.predicted <= real.measured
+
+
+def test_no_token_of_the_guide_is_faster_than_its_weights_can_be_read(monkeypatch):
+    monkeypatch.setattr(calibration, "efficiency", lambda gpu: Efficiency())
+    floor = {figure.path: figure for figure in measured.guide()}
+    assert floor[("itl_p50_ms_range", "0")].predicted < floor[("itl_p50_ms_range", "0")].measured
+    assert floor[("ttft_p50_s_at_0_2", "collocated")].factor < 1
+
+
+def test_what_was_fitted_or_given_does_not_count():
+    for entry in ("kernel-database-qwen25-7b", "fabric-lib-qwen3-235b"):
+        assert not any(figure.counts for figure in predictions(entry) if figure.unit == "ms")
+    assert Figure("a", ("b",), "ms", 2.0, 1.0).factor == 0.5
+    assert not Figure("a", ("b",), "ms", 2.0, 1.0, "why").counts
+    assert not Figure("a", ("b",), "ms", 2.0, None).counts
+
+
+def test_predictions_take_the_unit_of_the_measurement():
+    for entry in ENTRIES:
+        for figure in predictions(entry):
+            name = re.search(r"_(ms|s)(?:_|$)", " ".join(figure.path).replace(" ", "_"))
+            if name and figure.unit != "times" and "req_per_s" not in figure.path[0]:
+                assert figure.unit == name[1]
