@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 from lib.press.run import ROOT
 
@@ -18,22 +17,38 @@ STAGE = ROOT / "_build" / "stage"
 
 
 def build(record: bool = False, quiet: bool = False) -> int:
-    """Build the book with Jupyter Book, warnings as errors; return its exit status. A failure leaves the last site alone.
+    """Build the book with Jupyter Book, warnings as errors; return its exit status.
 
-    record: rewrite `book/printed/` from what the pages show now; read the difference before you commit it.
+    A failure leaves the last site alone. record: rewrite `book/printed/` from what the pages show now.
     """
-    command = [sys.executable, "-m", "jupyter_book.cli.main", "build", str(ROOT), "--path-output", str(STAGE)]
-    environment = {**os.environ, **({"BOOK_RECORD": "1"} if record else {})}
+    start_afresh_where_pages_moved()
     log = ROOT / "_build" / "build.log"
-    log.parent.mkdir(exist_ok=True)
+    command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(ROOT)]
+    command += ["--path-output", str(STAGE), "-W", "--keep-going"]
+    environment = {**os.environ, **({"BOOK_RECORD": "1"} if record else {})}
     with log.open("w", encoding="utf8") as sheet:
-        done = subprocess.run(
-            [*command, "-W", "--keep-going"], stdout=sheet, stderr=subprocess.STDOUT, env=environment, check=False
-        )
+        done = subprocess.run(command, stdout=sheet, stderr=subprocess.STDOUT, env=environment, check=False)
     if done.returncode:
-        print(complaint(log.read_text("utf8")), f"\nThe whole log: {log}\n", file=sys.stderr)
-        print(f"The site was not replaced: {SITE}" if SITE.exists() else "No site was written.", file=sys.stderr)
+        print(complaint(log.read_text("utf8")), f"\n\nThe whole log: {log}", file=sys.stderr)
+        print(f"The last good site stays: {SITE}" if SITE.exists() else "No site was written.", file=sys.stderr)
         return done.returncode
+    publish()
+    if not quiet:
+        print(f"The book: {SITE / 'index.html'}\nOpen that file in a browser, or run `make serve`.")
+    return 0
+
+
+def start_afresh_where_pages_moved() -> None:
+    """Drop the stage, which would keep a page that left the table of contents; executed chapters are kept."""
+    toc, seen = (ROOT / "_toc.yml").read_text("utf8"), STAGE / "_toc.yml"
+    if not seen.exists() or seen.read_text("utf8") != toc:
+        shutil.rmtree(STAGE, ignore_errors=True)
+        STAGE.mkdir(parents=True)
+        seen.write_text(toc, "utf8")
+
+
+def publish() -> None:
+    """Put a copy of the stage in the place of the last site."""
     new, old = SITE.with_name("html.new"), SITE.with_name("html.old")
     for path in (new, old):
         shutil.rmtree(path, ignore_errors=True)
@@ -42,9 +57,6 @@ def build(record: bool = False, quiet: bool = False) -> int:
         SITE.rename(old)
     new.rename(SITE)
     shutil.rmtree(old, ignore_errors=True)
-    if not quiet:
-        print(f"The book: {SITE / 'index.html'}\nOpen that file in a browser, or run `make serve`.")
-    return 0
 
 
 def complaint(log: str) -> str:
