@@ -24,7 +24,8 @@ class ChapterError(Exception):
 def fingerprint() -> str:
     """Return a hash of everything besides a chapter's own cells that decides what it prints."""
     digest = hashlib.sha256(sys.version.encode())
-    for path in sorted(p for p in (ROOT / "lib").rglob("*") if p.suffix in {".py", ".toml", ".csv", ".json"}):
+    files = (path for path in (ROOT / "lib").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    for path in sorted(files):
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     for name in PACKAGES:
         digest.update(f"{name}=={version(name)}".encode())

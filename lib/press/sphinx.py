@@ -81,6 +81,12 @@ def compare_all(app: Sphinx, env: Any) -> None:
         raise Broken(f"numbers that are not what the records say, or unsupported:\n{complaints}")
 
 
+def forget_what_failed(app: Sphinx, exception: Exception | None) -> None:
+    """Read all pages again after a warning or a failure: Sphinx warns of a page only when it reads it."""
+    if exception or app._warncount:
+        (Path(app.doctreedir) / "environment.pickle").unlink(missing_ok=True)
+
+
 # ---- solutions, closed until they are asked for
 
 
@@ -143,6 +149,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("env-purge-doc", forget)
     app.connect("doctree-read", read_page)
     app.connect("env-updated", compare_all)
+    app.connect("build-finished", forget_what_failed)
     app.add_node(Solution, html=(open_solution, close_solution))
     app.add_transform(FoldSolutions)
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
