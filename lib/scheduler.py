@@ -1,65 +1,103 @@
 """Who gets how many tokens in an engine's next step.
 
-A step is one forward pass. Every *decode* in it, a request whose answer has begun, gets one token; what is
-left of the token budget can go to *chunks*, pieces of prompts. A policy decides which: it is asked for a
-`Plan` whenever a step can start, and told afterwards how many such steps were run.
+A step is one forward pass. A *decode*, a request whose answer has begun, gets one token in it; a *chunk* is a
+piece of a prompt. A policy decides which: it is asked for a `Plan` whenever a step can be composed, and told
+when that step has been run.
 
-`textbook` is the policy of many a whiteboard and of the published review: decodes first, then one chunk of
-the oldest waiting prompt.
+- `textbook`: the rules of many a whiteboard and of the published review.
+- `vllm`: the rules of vLLM's own scheduler (read from 0.31.0), one step at a time.
 """
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import inf
 from typing import NamedTuple, Protocol
+
+BLOCK_TOKENS = 16
+
+Part = tuple[str | int, int]  # a label, and how many tokens of its endless sequence
+GENERATED = "#7"
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A request as one engine sees it: what it still has to compute and to emit there.
+    """A request as one engine sees it: what it has to compute and to emit there, and how far it is.
 
-    `request` is the request's row in the workload. A job that arrives with its prompt computed elsewhere
-    has `computed == prompt` from the start.
+    - `request`: its row in the workload. `parts`: its prompt as labelled parts, for prefix caching.
+    - `computed`: tokens whose keys and values are in the cache, or will be when the steps composed so far
+      have run; `emitted`: tokens that have come out. `flying`: 1 while a token of its is being computed.
+    - `remote`: its prompt was computed elsewhere. `copying`: but the cache is not here yet.
+    - `blocks`: the cache blocks that it holds; `hashed`: how many of them can be found by their content.
     """
 
     request: int
     prompt: int
     output: int
+    parts: tuple[Part, ...] = ()
+    remote: bool = False
     computed: int = 0
     emitted: int = 0
+    flying: int = 0
+    copying: bool = False
+    blocks: list[int] = field(default_factory=list)
+    hashed: int = 0
 
     @property
-    def context(self) -> int:
-        """Tokens that its next decode step attends to: the prompt and what has been emitted."""
+    def known(self) -> int:
+        """Tokens of prompt and answer that are known by now."""
         return self.prompt + self.emitted
+
+    @property
+    def prefilling(self) -> bool:
+        """Whether some of what is known is still to be computed."""
+        return self.computed < self.known + self.flying
 
 
 class Chunk(NamedTuple):
-    """`tokens` tokens of a job's prompt, computed in one step after `past` tokens computed before."""
+    """`tokens` tokens of a job, computed in one step after `past` tokens before them.
+
+    `single`: it is one token past the prompt (an answer that is computed again), and costs what a decode
+    costs.
+    """
 
     job: Job
     tokens: int
     past: int
-
-    @property
-    def last(self) -> bool:
-        """Whether the prompt is complete with it, so that the step ends with a token."""
-        return self.past + self.tokens == self.job.prompt
+    single: bool = False
 
 
 class Plan(NamedTuple):
-    """One step's composition, and how many times in a row it can run if nobody arrives."""
+    """One step's composition, and how many times in a row it can run if nobody arrives.
+
+    `context`: tokens that all decodes, and chunks that cost the same, attend to together. `emitting`: who
+    emits a token at the end: the decodes, and whose chunk is its last. `preempted`: who lost its place and
+    its blocks. `copies`: whose cache starts to be copied in when the step starts.
+    """
 
     chunks: tuple[Chunk, ...]
     decodes: tuple[Job, ...]
-    steps: int
+    context: int
+    emitting: tuple[Job, ...]
+    steps: int = 1
+    preempted: tuple[Job, ...] = ()
+    copies: tuple[Job, ...] = ()
 
 
 class Limits(NamedTuple):
-    """What a policy has to respect: tokens a step (None: no limit) and sequences in progress."""
+    """What a policy has to respect.
+
+    Tokens a step (None: no limit), requests in progress, cache blocks (block 0 is never handed out), whether
+    blocks are found again by their content, and tokens a step for one request (0: no limit).
+    """
 
     token_budget: int | None
     max_num_seqs: int
+    blocks: int
+    prefix_caching: bool = False
+    long_prefill_token_threshold: int = 0
 
 
 class Scheduler(Protocol):
@@ -72,14 +110,16 @@ class Scheduler(Protocol):
         """Composition of the next step; None where there is nothing to do."""
 
     def advance(self, plan: Plan, steps: int) -> list[Job]:
-        """Record that `steps` steps of the plan were run; the jobs that finished with the last of them."""
+        """Note that `steps` steps of the plan have been run; who finished with the last of them."""
 
-    @property
-    def load(self) -> int:
-        """Requests here: waiting and running."""
+    def arrived(self, job: Job) -> None:
+        """Note that a job's copy is here."""
 
 
 Policy = Callable[[Limits], Scheduler]
+
+
+# ---------------------------------------------------------------------------------------- textbook
 
 
 class Textbook:
@@ -100,18 +140,27 @@ class Textbook:
 
     def add(self, job: Job) -> None:
         """Let a job join the queue."""
+        if job.remote:
+            job.computed = job.prompt
         self.waiting.append(job)
+
+    def arrived(self, job: Job) -> None:
+        """Nothing to note: a job joins this queue when its copy is here."""
 
     def plan(self) -> Plan | None:
         """Composition of the next step; it repeats, without a chunk, until the first decode finishes."""
         while self.waiting and self.waiting[0].computed == self.waiting[0].prompt and self._room():
             self.decoding.append(self.waiting.popleft())
+        decodes = tuple(self.decoding)
+        context = sum([job.prompt + job.emitted for job in decodes])
         chunk = self._chunk()
         if chunk:
-            return Plan((chunk,), tuple(self.decoding), 1)
-        if not self.decoding:
-            return None
-        return Plan((), tuple(self.decoding), min([job.output - job.emitted for job in self.decoding]))
+            last = chunk.past + chunk.tokens == chunk.job.prompt
+            return Plan((chunk,), decodes, context, (*decodes, chunk.job) if last else decodes)
+        if decodes:
+            steps = min([job.output - job.emitted for job in decodes])
+            return Plan((), decodes, context, decodes, steps)
+        return None
 
     def _room(self) -> bool:
         return len(self.decoding) < self.limits.max_num_seqs
@@ -127,23 +176,317 @@ class Textbook:
         return Chunk(oldest, tokens, oldest.computed) if tokens > 0 else None
 
     def advance(self, plan: Plan, steps: int) -> list[Job]:
-        """Record that `steps` steps of the plan were run; the jobs that finished with the last of them."""
-        for job in plan.decodes:
-            job.emitted += steps
+        """Note that `steps` steps of the plan have been run; who finished with the last of them."""
         for chunk in plan.chunks:
             chunk.job.computed += chunk.tokens
-            if chunk.last:
-                chunk.job.emitted = 1
+            if chunk.job.computed == chunk.job.prompt:
                 self.decoding.append(self.waiting.popleft())
-        finished = [job for job in self.decoding if job.emitted == job.output]
+        for job in plan.emitting:
+            job.emitted += steps
+        finished = [job for job in plan.emitting if job.emitted == job.output]
         if finished:
             self.decoding = [job for job in self.decoding if job.emitted < job.output]
         return finished
 
-    @property
-    def load(self) -> int:
-        """Requests here: waiting and running."""
-        return len(self.waiting) + len(self.decoding)
-
 
 textbook: Policy = Textbook
+
+
+# ---------------------------------------------------------------------------------------- vLLM
+
+
+class Blocks:
+    """The cache of one engine: which blocks are free, in the order of their reuse, and what they hold.
+
+    A block that is full can be found by its content, the tokens from the start of the request to the end of
+    the block, until it is handed out again. Block 0 is never handed out.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, count))
+        self.users: dict[int, int] = {}  # block -> requests that hold it
+        self.content: dict[int, object] = {}  # block -> what it can be found by
+        self.holders: dict[object, dict[int, None]] = {}  # and the other way round, oldest first
+
+    def find(self, contents: Iterator[object]) -> list[int]:
+        """The blocks that hold a prefix: one for each of the contents, up to the first that is nowhere."""
+        found = []
+        for content in contents:
+            if content not in self.holders:
+                break
+            found.append(next(iter(self.holders[content])))
+        return found
+
+    def share(self, blocks: Sequence[int]) -> None:
+        """One more request holds these blocks."""
+        for block in blocks:
+            self.free.pop(block, None)
+            self.users[block] = self.users.get(block, 0) + 1
+
+    def take(self, count: int) -> list[int]:
+        """That many free blocks, the first of the free list; what they held is forgotten."""
+        taken = []
+        for _ in range(count):
+            block, _ = self.free.popitem(last=False)
+            if block in self.content:
+                content = self.content.pop(block)
+                del self.holders[content][block]
+                if not self.holders[content]:
+                    del self.holders[content]
+            self.users[block] = 1
+            taken.append(block)
+        return taken
+
+    def label(self, block: int, content: object) -> None:
+        """From now on the block is found by this content."""
+        self.content[block] = content
+        self.holders.setdefault(content, {})[block] = None
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """A request gives up its blocks, the last first.
+
+        Those that nobody else holds are free: at the front of the list where they cannot be found, at the
+        back where they can.
+        """
+        unknown = []
+        for block in reversed(blocks):
+            self.users[block] -= 1
+            if not self.users[block]:
+                if block in self.content:
+                    self.free[block] = None
+                else:
+                    unknown.append(block)
+        for block in reversed(unknown):
+            self.free[block] = None
+            self.free.move_to_end(block, last=False)
+
+
+class VLLM:
+    """vLLM's rules, in the order in which a step is composed.
+
+    1. Running requests first, in the order of their admission: each gets what it still has to compute, or
+       what is left of the budget. One token for a decode, the rest of the prompt for a chunk: there is no
+       other difference between them.
+    2. A request that needs a block when none is free takes those of the last running request, which goes
+       back to the head of the queue and starts again from nothing (its answer so far is computed again as if
+       it were part of the prompt); again and again, until there is a block or it was itself the last.
+    3. Then, unless somebody was preempted, waiting requests are admitted, first come first served, while
+       budget and `max_num_seqs` last and the cache has room for all that they know, prompt and answer. The
+       first that does not fit ends it.
+    4. With prefix caching, a request starts after the longest prefix of whole blocks that the cache still
+       holds, of all its tokens but the last.
+    5. `long_prefill_token_threshold` caps what one request gets, unless it is the only one.
+    6. Whose prompt was computed elsewhere reserves blocks for all of it, waits outside the queue until the
+       copy is here, then computes its last prompt token again. Waiting for a copy costs no budget.
+
+    A request that has computed all it knows emits a token at the end of the step. Asynchronously the next
+    step is composed before that: the token in flight counts as known (`flying`), and a request that waits for
+    its last one keeps place and blocks, but gets nothing.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.waiting: deque[Job] = deque()
+        self.copied: list[Job] = []  # blocks reserved, copy under way or here
+        self.running: list[Job] = []
+        self.cache = Blocks(limits.blocks)
+
+    def add(self, job: Job) -> None:
+        """Let a job join the queue."""
+        self.waiting.append(job)
+
+    def arrived(self, job: Job) -> None:
+        """Note that a job's copy is here: all of its prompt but the last token counts as computed."""
+        job.copying = False
+        job.computed = job.prompt - 1
+        self._label(job, job.prompt)
+
+    # ------------------------------------------------------------ composing a step
+
+    def plan(self) -> Plan | None:
+        """Composition of the next step; None where there is nothing to do."""
+        step = _Step(self.limits.token_budget)
+        crowd = len(self.running) + len(self.waiting) + len(self.copied)
+        cap = self.limits.long_prefill_token_threshold if crowd > 1 else 0
+        self._serve_running(step, cap)
+        if not step.preempted:
+            self._admit_copied(step)
+            self._admit_waiting(step, cap)
+        return step.plan()
+
+    def _serve_running(self, step: "_Step", cap: int) -> None:
+        index = 0
+        while index < len(self.running) and step.left:
+            job = self.running[index]
+            index += 1
+            if job.emitted + job.flying == job.output:
+                continue  # its last token is in flight
+            tokens = step.share(job.known + job.flying - job.computed, cap)
+            while not self._extend(job, job.computed + tokens):
+                victim = self.running.pop()
+                self._preempt(victim)
+                step.preempted.append(victim)
+                if victim is job:
+                    return
+            self._compute(step, job, tokens)
+
+    def _preempt(self, job: Job) -> None:
+        self.cache.release(job.blocks)
+        job.blocks, job.hashed, job.computed, job.flying, job.remote = [], 0, 0, 0, False
+        self.waiting.appendleft(job)
+
+    def _admit_copied(self, step: "_Step") -> None:
+        for job in [job for job in self.copied if not job.copying]:
+            if not step.left or len(self.running) >= self.limits.max_num_seqs:
+                return
+            self.copied.remove(job)
+            self.running.append(job)
+            self._compute(step, job, 1)
+
+    def _admit_waiting(self, step: "_Step", cap: int) -> None:
+        while self.waiting and step.left and len(self.running) < self.limits.max_num_seqs:
+            job = self.waiting[0]
+            found = self._find(job)
+            if not self._fits(job, found):
+                return
+            self.waiting.popleft()
+            self.cache.share(found)
+            job.blocks, job.hashed = found, len(found)
+            job.computed = len(found) * BLOCK_TOKENS
+            if job.remote:
+                self._extend(job, job.prompt)
+                if job.copying:
+                    self.copied.append(job)
+                    step.copies.append(job)
+                    continue
+                self.arrived(job)
+            self.running.append(job)
+            tokens = step.share(job.known - job.computed, cap)
+            self._extend(job, job.computed + tokens)
+            self._compute(step, job, tokens)
+
+    def _compute(self, step: "_Step", job: Job, tokens: int) -> None:
+        """Give the job that many tokens of the step; it emits one if it has then computed all it knows."""
+        past = job.computed
+        job.computed += tokens
+        emits = job.computed == job.known + job.flying
+        single = tokens == 1 and past >= job.prompt - job.remote
+        self._label(job, min(job.computed, job.known))
+        job.flying += emits
+        step.add(Chunk(job, tokens, past, single), emits)
+
+    # ------------------------------------------------------------ blocks
+
+    def _find(self, job: Job) -> list[int]:
+        if not self.limits.prefix_caching:
+            return []
+        return self.cache.find(contents(job, 0, (job.known - 1) // BLOCK_TOKENS))
+
+    def _fits(self, job: Job, found: Sequence[int]) -> bool:
+        """Whether all that the job knows has room, beside what was promised to others."""
+        new = _blocks(job.known) - len(found) + sum([block in self.cache.free for block in found])
+        if job.remote:
+            new += sum(
+                [_blocks(other.known) - len(other.blocks) for other in self.running if other.prefilling]
+            )
+        return new <= len(self.cache.free)
+
+    def _extend(self, job: Job, tokens: int) -> bool:
+        """Give the job blocks for that many tokens in all; False, and none, if there are not enough."""
+        missing = _blocks(tokens) - len(job.blocks)
+        if missing > len(self.cache.free):
+            return False
+        if missing > 0:
+            job.blocks += self.cache.take(missing)
+        return True
+
+    def _label(self, job: Job, tokens: int) -> None:
+        """Let the blocks that are full of the job's first `tokens` tokens be found."""
+        if self.limits.prefix_caching:
+            full = tokens // BLOCK_TOKENS
+            for block, content in zip(
+                job.blocks[job.hashed : full], contents(job, job.hashed, full), strict=True
+            ):
+                self.cache.label(block, content)
+            job.hashed = max(job.hashed, full)
+
+    # ------------------------------------------------------------ after a step
+
+    def advance(self, plan: Plan, steps: int) -> list[Job]:
+        """Note that the step has been run: tokens in flight come out, and who has got all of them leaves."""
+        for job in plan.emitting:
+            job.emitted += 1
+            if job.flying:  # else it has been preempted since
+                job.flying -= 1
+                self._label(job, job.computed - job.flying)
+            if job.emitted == job.output:
+                self.cache.release(job.blocks)
+                job.blocks = []
+        finished = [job for job in plan.emitting if job.emitted == job.output]
+        if finished:
+            self.running = [job for job in self.running if job.emitted < job.output]
+            self.waiting = deque([job for job in self.waiting if job.emitted < job.output])
+        return finished
+
+
+vllm: Policy = VLLM
+
+
+class _Step:
+    """A step that is being composed: what is left of its budget, and who got what."""
+
+    def __init__(self, budget: int | None) -> None:
+        self.left: float = inf if budget is None else budget
+        self.chunks: list[Chunk] = []
+        self.decodes: list[Job] = []
+        self.context = 0
+        self.emitting: list[Job] = []
+        self.preempted: list[Job] = []
+        self.copies: list[Job] = []
+
+    def share(self, tokens: int, cap: int) -> int:
+        """How many of the tokens that a request asks for it gets."""
+        return int(min(tokens, cap or tokens, self.left))
+
+    def add(self, piece: Chunk, emits: bool) -> None:
+        self.left -= piece.tokens
+        if emits:
+            self.emitting.append(piece.job)
+        if piece.single:
+            self.context += piece.past + 1
+        if piece.single and emits:
+            self.decodes.append(piece.job)
+        else:
+            self.chunks.append(piece)
+
+    def plan(self) -> Plan | None:
+        if not (self.chunks or self.decodes or self.copies):
+            return None
+        lists = (self.emitting, self.preempted, self.copies)
+        emitting, preempted, copies = (tuple(jobs) for jobs in lists)
+        return Plan(tuple(self.chunks), tuple(self.decodes), self.context, emitting, 1, preempted, copies)
+
+
+def _blocks(tokens: int) -> int:
+    """Blocks for that many tokens."""
+    return -(-tokens // BLOCK_TOKENS)
+
+
+def contents(job: Job, first: int, last: int) -> Iterator[object]:
+    """What the blocks `first` to `last` - 1 of a job can be found by: all its tokens up to their end.
+
+    Tokens are named by the labelled parts that they come from. Generated ones all look the same, and the same
+    as parts labelled "#7".
+    """
+    parts: list[Part] = []
+    for label, tokens in (*(job.parts or ((job.request, job.prompt),)), (GENERATED, job.emitted)):
+        if label == GENERATED and parts and parts[-1][0] == GENERATED:
+            parts[-1] = (GENERATED, parts[-1][1] + tokens)
+        elif tokens:
+            parts.append((label, tokens))
+    ends = list(accumulate([tokens for _, tokens in parts]))
+    for block in range(first, last):
+        end = (block + 1) * BLOCK_TOKENS
+        whole = bisect_left(ends, end)  # parts that end before the block does
+        before = ends[whole - 1] if whole else 0
+        yield (*parts[:whole], (parts[whole][0], end - before))

@@ -16,23 +16,23 @@ The words used, here and in all columns of a trace (seconds):
 """
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from itertools import accumulate, pairwise, repeat
 from math import floor, inf
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from lib import checks, parallelism, workload
-from lib.hardware import GPU, Link
-from lib.models import Model
+from lib.hardware import GPU, L40S, Link
+from lib.models import QWEN2_5_7B, Model
 from lib.roofline import NO_WORK, PUBLISHED, Efficiency, Price, Work, decode_uneven, prefill, step_time
-from lib.scheduler import Job, Limits, Plan, Policy, Scheduler, textbook
+from lib.scheduler import BLOCK_TOKENS, Job, Limits, Plan, Policy, Scheduler, textbook, vllm
 from lib.workload import Request
 
-BLOCK_TOKENS = 16
 USABLE_MEMORY = 0.9
 
 
@@ -45,13 +45,17 @@ class Engine:
 
     - `token_budget`: tokens a step may compute; None: no limit, every prompt whole.
     - `max_num_seqs`: requests in progress at once.
-    - `kv_blocks`: cache blocks of 16 tokens; None: what fits in 90 % of the memory beside the weights.
+    - `kv_blocks`: cache blocks of 16 tokens, of which one is never used; None: what fits in 90 % of the
+      memory beside the weights.
     - `price`, `efficiency`: seconds of a step from its work, `price(work, gpu, efficiency)`. Tensor
       parallelism divides the work (`parallelism.divide`).
     - `link`: over which the GPUs add up their results, adding to every step; None: that is left out.
     - `decode_context`: None: a decode pays for its own context; a number: every decode pays for that many
       tokens, as in the review (8,192 + 128 at every step of every answer).
-    - `policy`: `scheduler.textbook` or another of that form.
+    - `policy`: `scheduler.textbook`, `scheduler.vllm` or another of that form.
+    - `asynchronous`: the next step is composed when one starts, not when it ends: an arrival misses the step
+      that is already queued.
+    - `prefix_caching`, `long_prefill_token_threshold` (0: off): as in `scheduler.VLLM`.
     """
 
     model: Model
@@ -66,19 +70,36 @@ class Engine:
     policy: Policy = textbook
     asynchronous: bool = False
     link: Link | None = None
+    prefix_caching: bool = False
+    long_prefill_token_threshold: int = 0
 
     def __post_init__(self) -> None:
         checks.counts("Engine", tensor_parallel=self.tensor_parallel, max_num_seqs=self.max_num_seqs)
         for name in ("token_budget", "kv_blocks", "decode_context"):
             if getattr(self, name) is not None:
                 checks.counts("Engine", **{name: getattr(self, name)})
-        if self.asynchronous and self.policy is textbook:
-            raise ValueError("Engine: asynchronous=True needs a policy that plans ahead; textbook does not")
+        checks.counts_or_zero("Engine", long_prefill_token_threshold=self.long_prefill_token_threshold)
+        for name in ("asynchronous", "prefix_caching", "long_prefill_token_threshold"):
+            if self.policy is textbook and getattr(self, name):
+                raise ValueError(
+                    f"Engine: {name}={getattr(self, name)!r} is not in the textbook; use policy=vllm"
+                )
         if self.blocks < 1:
             raise ValueError(
                 f"Engine: {self.model.name} leaves no room for a KV cache on tensor_parallel="
                 f"{self.tensor_parallel} x {self.gpu.name}; use more GPUs, larger ones or smaller weights"
             )
+
+    @property
+    def limits(self) -> Limits:
+        """What the policy has to respect."""
+        return Limits(
+            self.token_budget,
+            self.max_num_seqs,
+            self.blocks,
+            self.prefix_caching,
+            self.long_prefill_token_threshold,
+        )
 
     @property
     def blocks(self) -> int:
@@ -90,17 +111,25 @@ class Engine:
         return floor(room / (BLOCK_TOKENS * self.model.kv_bytes_per_token * copies))
 
 
-Route = Callable[[int, Sequence["Instance"]], int]
+class Arrival(NamedTuple):
+    """The request that comes as number `turn` to a pool, at that time."""
+
+    turn: int
+    time: float
+    job: Job
 
 
-def alternate(turn: int, instances: Sequence["Instance"]) -> int:
-    """Request number `turn` goes to instance turn mod n."""
-    return turn % len(instances)
+Route = Callable[[Arrival, Sequence["Instance"]], int]
 
 
-def least_loaded(turn: int, instances: Sequence["Instance"]) -> int:
+def alternate(arrival: Arrival, instances: Sequence["Instance"]) -> int:
+    """Request number k goes to instance k mod n."""
+    return arrival.turn % len(instances)
+
+
+def least_loaded(arrival: Arrival, instances: Sequence["Instance"]) -> int:
     """The instance with the fewest requests waiting or running, the first of them if several have."""
-    return min(range(len(instances)), key=lambda i: instances[i].load)
+    return min(range(len(instances)), key=lambda i: instances[i].load(arrival.time))
 
 
 @dataclass(frozen=True)
@@ -128,9 +157,32 @@ class Collocated:
         """The one pool."""
         return (Pool("collocated", self.engine, self.replicas),)
 
-    def handoff_seconds(self, request: Request) -> float:
+    @property
+    def pull(self) -> None:
+        """Nothing changes hands."""
+
+    def copy_seconds(self, request: Request) -> float:
         """Nothing changes hands."""
         return 0.0
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Decode pulls a prompt's cache, as vLLM does: `copy` seconds, or a `Link` that the cache crosses.
+
+    The request joins decode's queue when prefill is done. Once it is first in line and has its blocks, the
+    copy starts with the next step that is launched. The first step launched at or after the copy's end
+    notices it, and at that step's end the scheduler knows. A worker with nothing to do looks every
+    `idle_poll` seconds, or at the next thing to happen if that is later.
+    """
+
+    copy: float | Link
+    idle_poll: float = 0.0005
+
+    def __post_init__(self) -> None:
+        checks.positive("Pull", idle_poll=self.idle_poll)
+        if not isinstance(self.copy, Link):
+            checks.not_negative("Pull", copy=self.copy)
 
 
 @dataclass(frozen=True)
@@ -139,20 +191,24 @@ class Disaggregated:
 
     The token that prefill computes is not shown: after the handoff the first decode step emits the first
     token. `handoff` is seconds, the same for every request, or a `Link` that a prompt's KV cache crosses,
-    every request alone on it.
+    every request alone on it; or a `Pull`.
     """
 
     prefill: Engine
     decode: Engine
     n_prefill: int = 1
     n_decode: int = 1
-    handoff: float | Link = 0.0
+    handoff: float | Link | Pull = 0.0
     route: Route = alternate
 
     def __post_init__(self) -> None:
         checks.counts("Disaggregated", n_prefill=self.n_prefill, n_decode=self.n_decode)
-        if not isinstance(self.handoff, Link):
+        if not isinstance(self.handoff, Link | Pull):
             checks.not_negative("Disaggregated", handoff=self.handoff)
+        if isinstance(self.handoff, Pull) and self.decode.policy is textbook:
+            raise ValueError(
+                "Disaggregated: handoff=Pull(...) is not in the textbook; use policy=vllm in decode"
+            )
         if self.prefill.model != self.decode.model:
             raise ValueError(
                 f"Disaggregated: prefill runs {self.prefill.model.name} and decode {self.decode.model.name}; "
@@ -167,11 +223,17 @@ class Disaggregated:
             Pool("decode", self.decode, self.n_decode),
         )
 
-    def handoff_seconds(self, request: Request) -> float:
-        """Seconds between the end of a prompt's last prefill step and its arrival at decode."""
-        if isinstance(self.handoff, Link):
-            return self.handoff.time(request.prompt_tokens * self.decode.model.kv_bytes_per_token)
-        return self.handoff
+    @property
+    def pull(self) -> Pull | None:
+        """The handoff, if it is decode that starts it."""
+        return self.handoff if isinstance(self.handoff, Pull) else None
+
+    def copy_seconds(self, request: Request) -> float:
+        """Seconds that a request's cache is on its way."""
+        way = self.handoff.copy if isinstance(self.handoff, Pull) else self.handoff
+        if isinstance(way, Link):
+            return way.time(request.prompt_tokens * self.decode.model.kv_bytes_per_token)
+        return way
 
 
 Deployment = Collocated | Disaggregated
@@ -211,10 +273,10 @@ class Prices:
             seconds += parallelism.talk(engine.model, tokens, engine.tensor_parallel, engine.link)
         return seconds
 
-    def context(self, decodes: Sequence[Job]) -> int:
-        """Tokens that the decodes attend to together in the next step."""
+    def context(self, batch: int, own: int) -> int:
+        """What `batch` decodes that attend to `own` tokens together pay for: that, unless it is fixed."""
         fixed = self.engine.decode_context
-        return fixed * len(decodes) if fixed else sum([job.context for job in decodes])
+        return fixed * batch if fixed else own
 
     def later(self, batch: int, context: int, steps: int) -> int:
         """What `context` has become `steps` steps later: every decode adds a token, unless it is fixed."""
@@ -239,16 +301,19 @@ def prices(engine: Engine) -> Prices:
 class Run(NamedTuple):
     """`steps` equal steps back to back on one engine: the same decodes in each, chunks only if it is one.
 
-    `chunks` holds (request, tokens, past); `context` is what the `batch` decodes attend to together in the
-    first step, `joined` how many of them have had no token before it.
+    `chunks` holds (request, tokens, past), `shapes` (tokens, past) of those that do not cost what a decode
+    costs; `batch` requests do, and attend to `context` tokens together in the first step. `joined` of them
+    end no gap with that step: they emit nothing, their first token, or the first since they lost their place.
     """
 
     start: float
     steps: int
     chunks: tuple[tuple[int, int, int], ...]
+    shapes: Shapes
     batch: int
     context: int
     joined: int
+    preempted: tuple[int, ...]
 
 
 class Span(NamedTuple):
@@ -265,169 +330,233 @@ class Notes:
     def __init__(self, requests: int) -> None:
         self.prefill_start = [inf] * requests
         self.prefill_end = [inf] * requests
+        self.copy_start = [inf] * requests
+        self.copy_end = [inf] * requests
         self.decode_queue = [inf] * requests
         self.decode_start = [inf] * requests
         self.first_token = [inf] * requests
         self.finish = [inf] * requests
         self.spans: list[list[Span]] = [[] for _ in range(requests)]
-        self.open: dict[int, tuple[int, int]] = {}  # request -> engine and first run of the span in progress
-
-    def close(self, request: int, last: int) -> None:
-        """The span in progress ends with run `last`."""
-        engine, first = self.open.pop(request)
-        self.spans[request].append(Span(engine, first, last))
 
 
 class Instance:
-    """One engine at work: a scheduler, the run in progress and a log of those before it."""
+    """One engine at work: its mail, its scheduler, and a log of what it ran."""
 
-    def __init__(self, number: int, at: int, pools: Sequence[Pool]) -> None:
-        pool = pools[at]
+    def __init__(
+        self, number: int, pool: Pool, notes: Notes, jump: bool, pull: Pull | None, copies: Sequence[float]
+    ) -> None:
         self.number = number
-        self.pool = at
         self.role = pool.role
-        self.shown = at == len(pools) - 1  # whether the tokens emitted here are the user's
+        self.engine = pool.engine
+        self.notes = notes
+        self.jump = jump
+        self.idle_poll = pull.idle_poll if pull else 0.0
+        self.copy_seconds = copies  # of each request
         self.prices = prices(pool.engine)
-        limits = Limits(pool.engine.token_budget, pool.engine.max_num_seqs)
-        self.scheduler: Scheduler = pool.engine.policy(limits)
-        self.plan: Plan | None = None
-        self.context = 0
-        self.ends: list[float] = []  # start of the run in progress, then the end of each of its steps
+        self.scheduler: Scheduler = pool.engine.policy(pool.engine.limits)
+        self.mail: deque[tuple[float, Job]] = deque()  # what will have arrived when its time comes
+        self.received = 0
+        self.done: list[tuple[float, Job]] = []
+        self.now = 0.0  # when the next step can start
+        self.queued: Plan | None = None  # asynchronously: composed while the step before it ran
+        self.copies: list[tuple[float, int, Job]] = []  # under way: (end, request, job), soonest first
+        self.seen: list[Job] = []  # whose copy the queued step has found complete
         self.runs: list[Run] = []
-        self.alarm = 0  # the wake-up call that is still wanted
+        self.open: dict[int, list[int]] = {}  # first and latest run in which a request has emitted lately
 
-    @property
-    def load(self) -> int:
-        """Requests waiting and running here."""
-        return self.scheduler.load
+    def receive(self, time: float, job: Job) -> None:
+        """Hand over a job that arrives then; in order of time, and before `run` has got that far."""
+        self.mail.append((time, job))
+        self.received += 1
 
-    def launch(self, now: float) -> float | None:
-        """Start the next run. Returns when it ends, or None where there is nothing to do."""
-        self.plan = plan = self.scheduler.plan()
-        if plan is None:
-            return None
-        self.context = self.prices.context(plan.decodes)
-        shapes = tuple([(chunk.tokens, chunk.past) for chunk in plan.chunks])
-        seconds = self.prices.durations(shapes, len(plan.decodes), self.context, plan.steps)
-        self.ends = list(accumulate(seconds, initial=now))
-        return self.ends[-1]
+    def load(self, now: float) -> int:
+        """Requests waiting or running at that time."""
+        self.run(now)
+        return self.received - bisect_right(self.done, now, key=lambda done: done[0])
 
-    def receive(self, job: Job, now: float) -> float | None:
-        """Queue a job. Returns when to look again if that has changed.
+    def run(self, until: float) -> None:
+        """Play every step that starts before `until`."""
+        while self.now < until:
+            if not self.queued:
+                self.tell(self.seen)  # what a step without work has found is known at once
+                self.seen = []
+                self.compose()
+            if self.queued:
+                self.play(self.queued, until)
+            elif not self.seen and not self.rest(until):
+                return
 
-        A run in progress is cut after the step in progress; a step that starts at this very moment has not
-        begun, and sees the newcomer.
-        """
-        self.scheduler.add(job)
-        if self.plan is None:
-            return now
-        begun = max(1, bisect_left(self.ends, now))
-        if begun >= len(self.ends) - 1:
-            return None
-        del self.ends[begun + 1 :]
-        return self.ends[-1]
+    def compose(self) -> None:
+        """Queue the next step as seen from now, and hand it to the worker, which looks for copies."""
+        while self.mail and self.mail[0][0] <= self.now:
+            self.scheduler.add(self.mail.popleft()[1])
+        plan = self.scheduler.plan()
+        self.queued = plan if plan and (plan.chunks or plan.decodes) else None
+        self.seen += self.look()
+        for job in plan.copies if plan else ():
+            end = self.now + self.copy_seconds[job.request]
+            self.notes.copy_start[job.request], self.notes.copy_end[job.request] = self.now, end
+            heappush(self.copies, (end, job.request, job))
 
-    def finish(self, notes: Notes) -> list[Job]:
-        """Close the run in progress and note what happened in it. Returns the jobs that are done here."""
-        plan, ends, number = self.plan, self.ends, len(self.runs)
-        if plan is None:
-            return []
-        self.plan = None
-        for chunk in plan.chunks:
-            if not chunk.past:
-                notes.prefill_start[chunk.job.request] = ends[0]
-            if chunk.last:
-                notes.prefill_end[chunk.job.request] = ends[1]
-        joined = [job for job in plan.decodes if not job.emitted]
-        for job in joined:
-            notes.decode_start[job.request] = ends[0]
-        started = joined + [chunk.job for chunk in plan.chunks if chunk.last]
-        chunks = tuple([(chunk.job.request, chunk.tokens, chunk.past) for chunk in plan.chunks])
-        steps = len(ends) - 1
-        self.runs.append(Run(ends[0], steps, chunks, len(plan.decodes), self.context, len(joined)))
-        finished = self.scheduler.advance(plan, steps)
-        if self.shown:
-            for job in started:
-                notes.first_token[job.request] = ends[1]
-                notes.open[job.request] = (self.number, number)
-            for job in finished:
-                notes.finish[job.request] = ends[-1]
-                notes.close(job.request, number)
-        return finished
+    def play(self, plan: Plan, until: float) -> None:
+        """Run the plan, repeated until something arrives, and note what came of it."""
+        seen, self.seen, self.queued = self.seen, [], None
+        run, ends = self.time(plan, min(until, self.mail[0][0]) if self.mail else until)
+        self.note(plan, run, ends)
+        if self.engine.asynchronous:
+            self.compose()
+        self.now = ends[-1]
+        for job in self.scheduler.advance(plan, run.steps):
+            self.done.append((self.now, job))
+            span = Span(self.number, *self.open.pop(job.request))
+            if self.role != "prefill":
+                self.notes.finish[job.request] = self.now
+                self.notes.spans[job.request].append(span)
+        self.tell(seen)
 
-    def stop(self, now: float, notes: Notes) -> None:
-        """Close the run in progress after the last step that has ended by now."""
-        ended = bisect_right(self.ends, now) - 1
-        if self.plan is not None and ended > 0:
-            del self.ends[ended + 1 :]
-            self.finish(notes)
+    def rest(self, until: float) -> bool:
+        """Nothing to run: wait for the next event; False if that is not before `until`."""
+        ahead = min(self.mail[0][0] if self.mail else inf, self.copies[0][0] if self.copies else inf)
+        if self.copies:
+            ahead = max(ahead, self.now + self.idle_poll)
+        if ahead >= until:
+            return False
+        self.now = max(self.now, ahead)
+        return True
+
+    def time(self, plan: Plan, horizon: float) -> tuple[Run, list[float]]:
+        """The run of the plan's steps that start before the horizon; its start and the ends of its steps."""
+        chunks: tuple[tuple[int, int, int], ...] = ()
+        shapes: Shapes = ()
+        if plan.chunks:
+            chunks = tuple([(chunk.job.request, chunk.tokens, chunk.past) for chunk in plan.chunks])
+            shapes = tuple([(chunk.tokens, chunk.past) for chunk in plan.chunks if not chunk.single])
+        batch = len(plan.decodes) + len(chunks) - len(shapes)
+        context = self.prices.context(batch, plan.context)
+        steps = plan.steps if self.jump else 1
+        if steps > 1 and horizon < inf:
+            first = self.prices.seconds(shapes, batch, context)
+            steps = min(steps, int((horizon - self.now) / first) + 2)  # so many start before it, or fewer
+        seconds = self.prices.durations(shapes, batch, context, steps)
+        ends = list(accumulate(seconds, initial=self.now))
+        if steps > 1:
+            del ends[max(1, bisect_left(ends, horizon)) + 1 :]
+        preempted = tuple([job.request for job in plan.preempted]) if plan.preempted else ()
+        return Run(self.now, len(ends) - 1, chunks, shapes, batch, context, 0, preempted), ends
+
+    def note(self, plan: Plan, run: Run, ends: Sequence[float]) -> None:
+        """Log a run, and what it is to the requests in it."""
+        number, notes = len(self.runs), self.notes
+        for request, _, _ in run.chunks:
+            if notes.prefill_start[request] == inf:
+                notes.prefill_start[request] = run.start
+        joined = run.batch - len(plan.decodes)
+        for job in plan.emitting:
+            span = self.open.get(job.request)
+            if span and span[1] == number - 1:
+                span[1] = number
+                continue
+            if not job.emitted:
+                self.first(job, run.start, ends[1])
+            if span and self.role != "prefill":
+                notes.spans[job.request].append(Span(self.number, *span))
+            self.open[job.request] = [number, number]
+            joined += job in plan.decodes
+        self.runs.append(run._replace(joined=joined) if joined else run)
+
+    def first(self, job: Job, start: float, end: float) -> None:
+        """Note a job's first token here, emitted by the step from `start` to `end`."""
+        if self.role != "decode":
+            self.notes.prefill_end[job.request] = end
+        if self.role != "prefill":
+            self.notes.decode_start[job.request] = start
+            self.notes.first_token[job.request] = end
+
+    def look(self) -> list[Job]:
+        """Whose copy has ended by now."""
+        found = []
+        while self.copies and self.copies[0][0] <= self.now:
+            found.append(heappop(self.copies)[2])
+        return found
+
+    def tell(self, jobs: Sequence[Job]) -> None:
+        """The scheduler learns now that these copies are here."""
+        for job in jobs:
+            self.notes.decode_queue[job.request] = self.now
+            self.scheduler.arrived(job)
 
 
-def simulate(requests: Iterable[Request], deployment: Deployment, until: float = inf) -> "Trace":
+def simulate(
+    requests: Iterable[Request], deployment: Deployment, until: float = inf, jump: bool = True
+) -> "Trace":
     """Play the workload on the deployment, to its end or `until` that many seconds. Returns the `Trace`.
+
+    Pool after pool: requests are handed out to a pool's engines in order of time, each engine plays its
+    steps, and what the pool has finished is the next one's mail. `jump=False` plays every step by itself;
+    the result is the same to the last bit.
 
     ValueError where the workload is empty or out of order, or a request fits into no engine's cache.
     """
     rows = workload.check(requests)
     pools = deployment.pools
     _refuse_impossible(rows, pools)
-    numbers = iter(range(sum(pool.count for pool in pools)))
-    members = [
-        [Instance(next(numbers), at, pools) for _ in range(pool.count)] for at, pool in enumerate(pools)
-    ]
-    instances = [instance for pool in members for instance in pool]
-    turns = [0] * len(pools)
     notes = Notes(len(rows))
-
-    # An event is (time, order, number, what). At equal times requests reach their engines before any engine
-    # starts a step (order 0), and engines of the first pool finish before those of the second look.
-    events: list[tuple[float, int, int, Job | int]] = []
+    seconds = [deployment.copy_seconds(request) for request in rows]
+    engines: list[Instance] = []
+    mail: list[tuple[float, Job]] = []
     for row, request in enumerate(rows):
+        parts = request.prompt if isinstance(request.prompt, tuple) else ()
         output = request.output_tokens if len(pools) == 1 else 1
-        events.append((request.arrival, 0, row, Job(row, request.prompt_tokens, output)))
-    sent = len(rows)
-    while events and events[0][0] <= until:
-        now, _, number, what = heappop(events)
-        if isinstance(what, Job):
-            at = 0
-            if what.computed:
-                at = 1
-                notes.decode_queue[what.request] = now
-            instance = members[at][deployment.route(turns[at], members[at])]
-            turns[at] += 1
-            wake = instance.receive(what, now)
-        else:
-            instance = instances[number]
-            if what != instance.alarm:
-                continue
-            for job in instance.finish(notes):
-                if not instance.shown:
-                    request = rows[job.request]
-                    ready = now + deployment.handoff_seconds(request)
-                    after = Job(job.request, job.prompt, request.output_tokens, computed=job.prompt)
-                    heappush(events, (ready, 0, sent, after))
-                    sent += 1
-            wake = instance.launch(now)
-        if wake is not None:
-            instance.alarm += 1
-            heappush(events, (wake, 1 + instance.pool, instance.number, instance.alarm))
-    for instance in instances:
-        instance.stop(until, notes)
-    for row, (engine, _) in list(notes.open.items()):
-        notes.close(row, len(instances[engine].runs) - 1)
-    return Trace(rows, deployment, tuple(instances), notes)
+        mail.append((request.arrival, Job(row, request.prompt_tokens, output, parts)))
+    for pool in pools:
+        if pool is not pools[0]:
+            mail = _handed_over(mail, rows, notes, seconds, deployment.pull is not None)
+        numbers = range(len(engines), len(engines) + pool.count)
+        members = [Instance(i, pool, notes, jump, deployment.pull, seconds) for i in numbers]
+        for turn, (time, job) in enumerate(mail):
+            if time < until:
+                members[deployment.route(Arrival(turn, time, job), members)].receive(time, job)
+        for member in members:
+            member.run(until)
+        mail = sorted([done for member in members for done in member.done], key=itemgetter(0))
+        engines += members
+    for engine in engines:
+        for row, span in engine.open.items():
+            if engine.role != "prefill":
+                notes.spans[row].append(Span(engine.number, *span))
+    return Trace(rows, deployment, tuple(engines), notes, until)
+
+
+def _handed_over(
+    done: Sequence[tuple[float, Job]],
+    rows: Sequence[Request],
+    notes: Notes,
+    seconds: Sequence[float],
+    pulled: bool,
+) -> list[tuple[float, Job]]:
+    """The decode pool's mail from what prefill has done: with the cache, or before it if decode pulls it."""
+    mail = []
+    for time, job in done:
+        row = job.request
+        if not pulled:
+            notes.copy_start[row] = time
+            time += seconds[row]
+            notes.copy_end[row] = notes.decode_queue[row] = time
+        after = Job(row, job.prompt, rows[row].output_tokens, job.parts, remote=True, copying=pulled)
+        mail.append((time, after))
+    return sorted(mail, key=itemgetter(0))
 
 
 def _refuse_impossible(rows: Sequence[Request], pools: Sequence[Pool]) -> None:
     """ValueError for the first request that not even an empty cache could hold."""
     for pool in pools:
-        room = pool.engine.blocks * BLOCK_TOKENS
+        room = (pool.engine.blocks - 1) * BLOCK_TOKENS
         for row, request in enumerate(rows):
-            tokens = request.prompt_tokens + (request.output_tokens if pool is pools[-1] else 1)
+            tokens = request.prompt_tokens + (request.output_tokens if pool is pools[-1] else 1) - 1
             if tokens > room:
                 raise ValueError(
-                    f"workload, row {row}: prompt and output are {tokens} tokens, the cache of a {pool.role} "
-                    f"engine holds {room}; use shorter requests, more kv_blocks or more memory"
+                    f"workload, row {row}: {tokens} tokens of prompt and answer have to be cached, a "
+                    f"{pool.role} engine has room for {room}; use shorter requests, more kv_blocks or memory"
                 )
 
 
@@ -438,7 +567,8 @@ def _refuse_impossible(rows: Sequence[Request], pools: Sequence[Pool]) -> None:
 class Step:
     """One step of engine `engine`, from `start` to `end`.
 
-    `chunks` maps a request to (tokens, past) of its prompt, `decodes` one to its tokens computed before.
+    `chunks` maps a request to (tokens, past) of its prompt, `decodes` one to its tokens computed before;
+    `preempted` lost their place when it was composed.
     """
 
     engine: int
@@ -446,35 +576,80 @@ class Step:
     end: float
     chunks: dict[int, tuple[int, int]]
     decodes: dict[int, int]
+    preempted: tuple[int, ...] = ()
+
+
+COLUMNS = (
+    "prefill_start",
+    "prefill_end",
+    "copy_start",
+    "copy_end",
+    "decode_queue",
+    "decode_start",
+    "first_token",
+    "finish",
+)
 
 
 class Trace:
     """What came of a simulation: one row a request in every column, in the order of the workload.
 
-    Columns are lists of seconds; what never happened is infinite. `steps` and `emitted` work out, when asked,
-    what the simulation left folded into runs of equal steps.
+    Columns are lists of seconds on the clock; what has not happened is infinite. In order: `arrival`,
+    `prefill_start`, `prefill_end`, then with two pools `copy_start`, `copy_end`, `decode_queue` (decode's
+    scheduler knows that the copy is here), `decode_start`; `first_token`, `finish`. `steps` and `emitted`
+    work out, when asked, what the simulation left folded into runs of equal steps.
     """
 
     def __init__(
         self,
         requests: tuple[Request, ...],
         deployment: Deployment,
-        engines: tuple[Instance, ...],
+        engines: Sequence[Instance],
         notes: Notes,
+        until: float = inf,
     ) -> None:
         self.requests = requests
         self.deployment = deployment
         self.roles = tuple([engine.role for engine in engines])
-        self.runs = tuple([tuple(engine.runs) for engine in engines])
-        self.spans = tuple([tuple(spans) for spans in notes.spans])
+        self._prices = tuple([engine.prices for engine in engines])
+        self.runs: list[list[Run]] = [engine.runs for engine in engines]
+        self.spans: list[list[Span]] = notes.spans
         self.prefill_start = notes.prefill_start
         self.prefill_end = notes.prefill_end
-        self.first_token = notes.first_token
-        self.finish = notes.finish
-        self._prices = tuple([engine.prices for engine in engines])
         one_pool = len(deployment.pools) == 1
+        self.copy_start = notes.prefill_end if one_pool else notes.copy_start
+        self.copy_end = notes.prefill_end if one_pool else notes.copy_end
         self.decode_queue = notes.prefill_end if one_pool else notes.decode_queue
         self.decode_start = notes.prefill_end if one_pool else notes.decode_start
+        self.first_token = notes.first_token
+        self.finish = notes.finish
+        if until < inf:
+            self._forget(until)
+
+    def _forget(self, until: float) -> None:
+        """Leave out what happens later: steps that end later, too."""
+        for engine in range(len(self.runs)):
+            self.runs[engine] = self._ended(engine, until)
+        self.spans = [
+            [
+                span._replace(last=min(span.last, len(self.runs[span.engine]) - 1))
+                for span in spans
+                if span.first < len(self.runs[span.engine])
+            ]
+            for spans in self.spans
+        ]
+        for name, column in vars(self).items():
+            if name in COLUMNS:
+                setattr(self, name, [time if time <= until else inf for time in column])
+
+    def _ended(self, engine: int, until: float) -> list[Run]:
+        runs = list(self.runs[engine])
+        while runs:
+            run = runs.pop()
+            steps = bisect_right(self._ends(engine, run), until)
+            if steps:
+                return [*runs, run._replace(steps=steps)]
+        return runs
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -515,12 +690,13 @@ class Trace:
     def _worst_gap(self, row: int) -> float:
         gaps, before = [], inf
         for engine, first, last in self.spans[row]:
+            run = self.runs[engine][first]
             if before < inf:
-                gaps.append(self._ends(engine, first)[0] - before)
-            if self.runs[engine][first].steps > 1:
+                gaps.append(self._ends(engine, run)[0] - before)
+            if run.steps > 1:
                 gaps.append(self._longest[engine][first])
             gaps += self._longest[engine][first + 1 : last + 1]
-            before = self._ends(engine, last)[-1]
+            before = self._ends(engine, self.runs[engine][last])[-1]
         return max(gaps, default=0.0)
 
     @cached_property
@@ -533,14 +709,11 @@ class Trace:
     def _step(self, engine: int, run: Run, step: int) -> float:
         """Seconds of one step of a run."""
         prices = self._prices[engine]
-        shapes = tuple([(tokens, past) for _, tokens, past in run.chunks])
-        return prices.seconds(shapes, run.batch, prices.later(run.batch, run.context, step))
+        return prices.seconds(run.shapes, run.batch, prices.later(run.batch, run.context, step))
 
-    def _ends(self, engine: int, number: int) -> list[float]:
+    def _ends(self, engine: int, run: Run) -> list[float]:
         """End of each step of a run."""
-        run = self.runs[engine][number]
-        shapes = tuple([(tokens, past) for _, tokens, past in run.chunks])
-        seconds = self._prices[engine].durations(shapes, run.batch, run.context, run.steps)
+        seconds = self._prices[engine].durations(run.shapes, run.batch, run.context, run.steps)
         return list(accumulate(seconds, initial=run.start))[1:]
 
     def steps(self) -> Iterator[Step]:
@@ -561,13 +734,13 @@ class Trace:
             emitting |= {row: (last, count) for row, last, count in starts.get(number, ())}
             chunks = {row: (tokens, past) for row, tokens, past in run.chunks}
             begin = run.start
-            for end in self._ends(engine, number):
+            for end in self._ends(engine, run):
                 decodes = {
                     row: self.requests[row].prompt_tokens + count - 1
                     for row, (_, count) in emitting.items()
                     if row not in chunks
                 }
-                yield Step(engine, begin, end, chunks, decodes)
+                yield Step(engine, begin, end, chunks, decodes, run.preempted)
                 emitting = {row: (last, count + 1) for row, (last, count) in emitting.items()}
                 begin = end
             emitting = {row: (last, count) for row, (last, count) in emitting.items() if last > number}
@@ -579,8 +752,8 @@ class Trace:
         for engine, runs in enumerate(self.runs):
             ends: list[float] = []
             begins = [0]
-            for number in range(len(runs)):
-                ends += self._ends(engine, number)
+            for run in runs:
+                ends += self._ends(engine, run)
                 begins.append(len(ends))
             clocks.append((ends, begins))
         return clocks
@@ -617,9 +790,8 @@ class Trace:
                         pot[self._step(engine, run, step)] += run.batch
         for spans in self.spans:
             for before, after in pairwise(spans):
-                pot[
-                    self._ends(after.engine, after.first)[0] - self._ends(before.engine, before.last)[-1]
-                ] += 1
+                last = self._ends(before.engine, self.runs[before.engine][before.last])[-1]
+                pot[self._ends(after.engine, self.runs[after.engine][after.first])[0] - last] += 1
         return sorted((seconds, count) for seconds, count in pot.items() if count)
 
     def itl(self, q: float) -> float:
@@ -649,3 +821,62 @@ def percentile(values: Sequence[float] | Sequence[tuple[float, int]], q: float) 
     if share < 0.5:
         return below + (above - below) * share
     return above - (above - below) * (1 - share)
+
+
+# ---------------------------------------------------------------------------------------- replay
+
+
+def replay(inputs: Mapping[str, Any], jump: bool = True) -> dict[str, Any]:
+    """What vLLM's scheduler does with the inputs of a scheduler trace, in the form of such a trace.
+
+    `inputs` has `scheduler` (async, token_budget, max_num_seqs, kv_blocks, prefix_caching,
+    long_prefill_token_threshold) and `requests` (arrival_s, prompt, output_tokens). The clock is that of
+    Qwen2.5-7B on one L40S at the review's calibration. Returns
+
+    - `steps`: [start, end, {request: [tokens, tokens computed before]}, [preempted]], and `emitted_s`: for
+      each request the times of its tokens;
+    - where the inputs have `transfer_s` and `idle_poll_s`, one prefill and one decode engine:
+      `prefill_done_s`, `copy_done_s`, `decode_steps`: [start, end, {request: tokens}], `emitted_s`.
+
+    All times in seconds, requests by their number as a string.
+    """
+    rules = inputs["scheduler"]
+    engine = Engine(
+        QWEN2_5_7B,
+        L40S,
+        token_budget=rules["token_budget"],
+        max_num_seqs=rules["max_num_seqs"],
+        kv_blocks=rules["kv_blocks"],
+        policy=vllm,
+        asynchronous=rules["async"],
+        prefix_caching=rules["prefix_caching"],
+        long_prefill_token_threshold=rules["long_prefill_token_threshold"],
+    )
+    requests = [
+        Request(row["arrival_s"], tuple([(label, n) for label, n in row["prompt"]]), row["output_tokens"])
+        for row in inputs["requests"]
+    ]
+    if "transfer_s" not in inputs:
+        trace = simulate(requests, Collocated(engine), jump=jump)
+        return {"steps": [_listed(step) for step in trace.steps()], "emitted_s": _keyed(trace.emitted())}
+    pull = Pull(inputs["transfer_s"], inputs["idle_poll_s"])
+    trace = simulate(requests, Disaggregated(engine, engine, handoff=pull), jump=jump)
+    decode = [_listed(step) for step in trace.steps() if trace.roles[step.engine] == "decode"]
+    return {
+        "prefill_done_s": _keyed(trace.prefill_end),
+        "copy_done_s": _keyed(trace.copy_end),
+        "decode_steps": [
+            [start, end, {row: tokens for row, (tokens, _) in work.items()}] for start, end, work, _ in decode
+        ],
+        "emitted_s": _keyed(trace.emitted()),
+    }
+
+
+def _listed(step: Step) -> tuple[float, float, dict[str, list[int]], list[str]]:
+    work = {str(row): list(piece) for row, piece in step.chunks.items()}
+    work |= {str(row): [1, past] for row, past in step.decodes.items()}
+    return step.start, step.end, work, [str(row) for row in sorted(step.preempted)]
+
+
+def _keyed(column: Sequence[Any]) -> dict[str, Any]:
+    return {str(row): value for row, value in enumerate(column)}

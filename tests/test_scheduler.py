@@ -7,7 +7,7 @@ from lib.scheduler import Job, Limits, textbook
 
 def compositions(jobs, budget=2048, seqs=256):
     """Run all jobs from a common start; per step what each request computed, decodes as "d"."""
-    scheduler = textbook(Limits(budget, seqs))
+    scheduler = textbook(Limits(budget, seqs, blocks=1))
     for job in jobs:
         scheduler.add(job)
     steps = []
@@ -15,7 +15,8 @@ def compositions(jobs, budget=2048, seqs=256):
         chunks = {chunk.job.request: chunk.tokens for chunk in plan.chunks}
         steps += [chunks | {job.request: "d" for job in plan.decodes}] * plan.steps
         scheduler.advance(plan, plan.steps)
-    assert scheduler.load == 0
+    assert not scheduler.waiting
+    assert not scheduler.decoding
     return steps
 
 
@@ -36,11 +37,11 @@ def test_a_whole_prompt_runs_in_one_step_without_a_budget():
 
 
 def test_a_job_whose_prompt_was_computed_elsewhere_emits_every_token_by_decoding():
-    assert compositions([Job(0, 50, 3, computed=50)]) == [{0: "d"}] * 3
+    assert compositions([Job(0, 50, 3, remote=True)]) == [{0: "d"}] * 3
 
 
 def test_more_decodes_than_budget_keep_prompts_waiting_but_not_for_ever():
-    jobs = [Job(i, 1, 4, computed=1) for i in range(3)] + [Job(3, 5, 1)]
+    jobs = [Job(i, 1, 4, remote=True) for i in range(3)] + [Job(3, 5, 1)]
     assert compositions(jobs, budget=2) == [{0: "d", 1: "d", 2: "d"}] * 4 + [{3: 2}, {3: 2}, {3: 1}]
 
 
@@ -68,24 +69,20 @@ def test_every_prompt_token_is_computed_once_and_every_output_token_emitted_once
         assert len(step) <= seqs
 
 
-def test_a_job_knows_what_its_next_decode_attends_to():
-    assert Job(0, 100, 10, computed=100, emitted=3).context == 103
-
-
 def test_textbook_respects_a_later_arrival_only_after_the_one_before_it():
-    scheduler = textbook(Limits(10, 4))
+    scheduler = textbook(Limits(10, 4, blocks=1))
     scheduler.add(Job(0, 15, 1))
     scheduler.advance(scheduler.plan(), 1)
     scheduler.add(Job(1, 3, 1))
-    assert [
-        (chunk.job.request, chunk.tokens, chunk.past, chunk.last) for chunk in scheduler.plan().chunks
-    ] == [(0, 5, 10, True)]
+    plan = scheduler.plan()
+    assert [(chunk.job.request, chunk.tokens, chunk.past) for chunk in plan.chunks] == [(0, 5, 10)]
+    assert [job.request for job in plan.emitting] == [0]
 
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_part_of_a_run_can_be_kept(steps):
-    scheduler = textbook(Limits(10, 4))
-    scheduler.add(Job(0, 5, 4, computed=5))
+    scheduler = textbook(Limits(10, 4, blocks=1))
+    scheduler.add(Job(0, 5, 4, remote=True))
     plan = scheduler.plan()
     assert plan.steps == 4
     assert scheduler.advance(plan, steps) == []

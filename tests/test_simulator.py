@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 import lib.data
 from lib.hardware import GPU, L40S, PCIE_4
 from lib.models import LLAMA_3_1_8B, LLAMA_3_1_70B, QWEN2_5_7B
-from lib.roofline import Efficiency, decode_uneven, ideal_time, prefill
-from lib.scheduler import Textbook
+from lib.roofline import Efficiency, decode_uneven, ideal_time, prefill, step_time
+from lib.scheduler import vllm
 from lib.simulator import (
     Collocated,
     Disaggregated,
     Engine,
+    Pull,
     alternate,
     least_loaded,
     percentile,
@@ -205,12 +206,7 @@ def test_a_percentile_of_nothing_or_beyond_100_is_refused(values, q, message):
 # ------------------------------------------------------------------------------------ laws
 
 
-class OneByOne(Textbook):
-    """The same rules, without runs: one step at a time."""
-
-    def plan(self):
-        plan = super().plan()
-        return plan and plan._replace(steps=1)
+parts = st.tuples(st.sampled_from(["system", "user", "#7"]), st.integers(1, 30) | st.sampled_from([16, 32]))
 
 
 @st.composite
@@ -219,42 +215,50 @@ def workloads(draw):
     rows, now = [], 0.0
     for _ in range(draw(st.integers(1, 12))):
         now += draw(steps)
-        rows.append(Request(now, draw(st.integers(1, 60)), draw(st.integers(1, 15))))
+        prompt = draw(st.integers(1, 60) | st.tuples(parts) | st.tuples(parts, parts))
+        rows.append(Request(now, prompt, draw(st.integers(1, 15))))
     return rows
 
 
 @st.composite
-def deployments(draw):
+def engines(draw):
     engine = Engine(
         QWEN2_5_7B,
         L40S,
         token_budget=draw(st.integers(1, 40) | st.none()),
         max_num_seqs=draw(st.integers(1, 6)),
-        price=draw(st.sampled_from([tenth, Engine(QWEN2_5_7B, L40S).price])),
+        price=draw(st.sampled_from([tenth, step_time])),
         decode_context=draw(st.none() | st.integers(1, 100)),
     )
+    if draw(st.booleans()):
+        return engine
+    return replace(
+        engine,
+        policy=vllm,
+        kv_blocks=draw(st.integers(6, 20)),
+        asynchronous=draw(st.booleans()),
+        prefix_caching=draw(st.booleans()),
+        long_prefill_token_threshold=draw(st.sampled_from([0, 0, 3, 17])),
+    )
+
+
+@st.composite
+def deployments(draw):
+    engine = draw(engines())
     route = draw(st.sampled_from([alternate, least_loaded]))
     if draw(st.booleans()):
         return Collocated(engine, draw(st.integers(1, 3)), route)
-    handoff = draw(st.sampled_from([0.0, 0.125, 0.3]))
+    handoff = draw(st.sampled_from([0.0, 0.125, 0.3, Pull(0.0), Pull(0.3)]))
+    if engine.policy is not vllm and isinstance(handoff, Pull):
+        handoff = PCIE_4
     return Disaggregated(engine, engine, draw(st.integers(1, 2)), draw(st.integers(1, 2)), handoff, route)
-
-
-def one_by_one(deployment):
-    if isinstance(deployment, Collocated):
-        return replace(deployment, engine=replace(deployment.engine, policy=OneByOne))
-    return replace(
-        deployment,
-        prefill=replace(deployment.prefill, policy=OneByOne),
-        decode=replace(deployment.decode, policy=OneByOne),
-    )
 
 
 @settings(max_examples=150, deadline=None)
 @given(workloads(), deployments(), st.just(inf) | st.floats(0, 5))
 def test_jumping_over_equal_steps_changes_nothing_to_the_last_bit(requests, deployment, until):
     fast = simulate(requests, deployment, until)
-    slow = simulate(requests, one_by_one(deployment), until)
+    slow = simulate(requests, deployment, until, jump=False)
     assert list(fast.steps()) == list(slow.steps())
     assert fast.emitted() == slow.emitted()
     for column in ("ttft", "tpot", "e2e", "worst_gap", "pooled_gaps", "decode_start", "prefill_start"):
@@ -301,7 +305,7 @@ def test_every_token_is_emitted_once_in_order_and_no_step_beats_the_hardware(req
         ({"kv_blocks": 0}, "Engine: kv_blocks=0"),
         ({"decode_context": 0}, "Engine: decode_context=0"),
         ({"model": LLAMA_3_1_70B}, "Llama-3.1-70B leaves no room for a KV cache on tensor_parallel=1 x L40S"),
-        ({"asynchronous": True}, "asynchronous=True needs a policy that plans ahead"),
+        ({"asynchronous": True}, "asynchronous=True is not in the textbook"),
     ],
 )
 def test_an_impossible_engine_is_refused(change, message):
@@ -326,9 +330,28 @@ def test_an_impossible_deployment_is_refused(make, message):
 
 
 def test_a_request_that_no_empty_cache_could_hold_is_refused_by_row():
-    requests = [Request(0, 100, 10), Request(1, 200, 10)]
-    with pytest.raises(ValueError, match=r"row 1: prompt and output are 210 tokens"):
+    requests = [Request(0, 100, 10), Request(1, 150, 10)]
+    with pytest.raises(ValueError, match=r"row 1: 159 tokens of prompt and answer have to be cached"):
         simulate(requests, Collocated(replace(REVIEW, kv_blocks=10)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: replace(REVIEW, prefix_caching=True), "prefix_caching=True is not in the textbook"),
+        (lambda: replace(REVIEW, long_prefill_token_threshold=5), "threshold=5 is not in the textbook"),
+        (
+            lambda: replace(OWN, policy=vllm, long_prefill_token_threshold=-1),
+            "long_prefill_token_threshold=-1",
+        ),
+        (lambda: Disaggregated(OWN, OWN, handoff=Pull(0.1)), r"handoff=Pull\(...\) is not in the textbook"),
+        (lambda: Pull(-0.1), "Pull: copy=-0.1"),
+        (lambda: Pull(0.1, idle_poll=0), "Pull: idle_poll=0"),
+    ],
+)
+def test_what_a_policy_does_not_know_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_an_empty_workload_is_refused():
