@@ -1,16 +1,20 @@
 # make book    build the site into _build/html            make record  rewrite book/printed/; read the diff
 # make serve   read it on localhost                       make mutate  how many one-digit slips are caught
-# make test    everything that is checked                 make lock    newest versions into requirements.txt
+# make lab     change it in JupyterLab                    make lock    newest versions into requirements.txt
+# make test    everything that is checked                 make clean   start over
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: book serve test record mutate lock lint clean
+.PHONY: book serve lab test record mutate lock lint clean
 
 book: .venv/ready
 	@$(BIN)/python -m lib.press.build book
 
 serve: .venv/ready
 	@$(BIN)/python -m lib.press.build serve
+
+lab: .venv/ready
+	@$(BIN)/jupyter lab --LabApp.app_settings_dir=$(CURDIR)/.binder/lab book/intro.md
 
 record: .venv/ready
 	@$(BIN)/python -m lib.press.build record
@@ -32,6 +36,7 @@ lock: .venv/ready
 	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --no-header requirements.in -o requirements.txt
 
 .venv/ready: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt
 	@touch .venv/ready

@@ -14,8 +14,9 @@ from lib.press.run import ROOT
 
 SITE = ROOT / "_build" / "html"
 STAGE = ROOT / "_build" / "stage"
-# jsonschema would spend two seconds of every build on a grammar that checks no more than a kind of address
-JUPYTER_BOOK = "import sys; sys.modules['rfc3987_syntax'] = None; from jupyter_book.cli.main import main; main()"
+QUICK = "import sys; sys.modules['rfc3987_syntax'] = None"  # a grammar that jsonschema loads for two seconds
+JUPYTER_BOOK = f"{QUICK}; from jupyter_book.cli.main import main; main()"
+
 
 
 def build(record: bool = False, quiet: bool = False) -> int:
@@ -32,7 +33,7 @@ def build(record: bool = False, quiet: bool = False) -> int:
         done = subprocess.run(command, stdout=sheet, stderr=subprocess.STDOUT, env=environment, check=False)
     if done.returncode:
         print(complaint(log.read_text("utf8")), f"\n\nThe whole log: {log}", file=sys.stderr)
-        print(f"The last good site stays: {SITE}" if SITE.exists() else "No site was written.", file=sys.stderr)
+        print(f"The last good site stays: {SITE}" if SITE.exists() else "There is no site.", file=sys.stderr)
         return done.returncode
     publish()
     if not quiet:
@@ -63,7 +64,8 @@ def publish() -> None:
 
 def complaint(log: str) -> str:
     """Return the part of Jupyter Book's log that says what is wrong, without its traces."""
-    lines = [line for line in log.splitlines() if "writing output" not in line and "reading sources" not in line]
+    progress = ("writing output", "reading sources")
+    lines = [line for line in log.splitlines() if not any(step in line for step in progress)]
     wrong = [line for line in lines if "WARNING" in line or "ERROR" in line]
     for i, line in enumerate(lines):
         if "The book:" in line:
@@ -104,5 +106,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-
