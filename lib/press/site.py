@@ -117,11 +117,11 @@ def link_source(app: Sphinx, pagename: str, templatename: str, context: dict[str
 # ---- blocks that open and close without JavaScript
 
 
-class Details(nodes.General, nodes.Element):  # type: ignore[misc]
+class Details(nodes.General, nodes.Element):
     """A block that is closed at first."""
 
 
-class Summary(nodes.General, nodes.TextElement):  # type: ignore[misc]
+class Summary(nodes.General, nodes.TextElement):
     """What is seen of it then."""
 
 
