@@ -15,6 +15,7 @@ TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{{ '<|im_start|>assistant\n' }}"
 )
+LONGEST = 128  # bytes in a token: as many spaces
 
 
 @cache
@@ -45,6 +46,12 @@ def words() -> tuple[bytes, ...]:
     return tuple(spelled.get(number) or plain(number) for number in range(max(spelled) + 1))
 
 
+@cache
+def distinct() -> frozenset[bytes]:
+    """Return the tokens' bytes, to look them up."""
+    return frozenset(words())
+
+
 def encode(text: str) -> list[int]:
     """Return the IDs of a text: each special token is one, the rest is composed (Unicode's NFC) and merged.
 
@@ -71,12 +78,10 @@ def decode(ids: Sequence[int]) -> str:
 
 def spellings(text: str) -> int:
     """Return the number of token sequences that read as this text. `encode` returns one of them."""
-    said = text.encode("utf-8", "replace")
-    known = set(words())
-    longest = max(map(len, known))
+    said, known = text.encode("utf-8", "replace"), distinct()
     ways = [1]  # to write the first 0, 1, 2, ... bytes
     for end in range(1, len(said) + 1):
-        starts = range(max(0, end - longest), end)
+        starts = range(max(0, end - LONGEST), end)
         ways.append(sum(ways[start] for start in starts if said[start:end] in known))
     return ways[-1]
 

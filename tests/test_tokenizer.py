@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.chat import render
-from lib.tokenizer import TEMPLATE, decode, encode, forget, marks, spellings, words
+from lib.tokenizer import LONGEST, TEMPLATE, decode, encode, forget, marks, spellings, words
 
 ANY = st.text(alphabet=st.characters())  # lone surrogates among them
 MARKED = st.lists(st.sampled_from(["<think>", "<|im_start|>", "<|think|>", "<", "|>", "e\u0301", "x"]) | ANY)
@@ -35,6 +35,7 @@ def test_the_vocabulary_is_qwen_s():
         *(151643, 151657, 151667, 151668)
     ]
     assert len(set(words())) == len(words())
+    assert max(map(len, words())) == LONGEST
 
 
 def test_sampled_pieces_of_a_word_come_back_as_another_token():
