@@ -21,6 +21,9 @@ BOOK = ROOT / "book"
 PAGES = sorted(path for path in BOOK.rglob("*.md") if ".ipynb_checkpoints" not in path.parts)
 CHAPTERS = [str(path.relative_to(BOOK).with_suffix("")) for path in PAGES if run.is_chapter(path)]
 EDITS = {  # chapter: (what stands there, what a reader puts in its place)
+    "multi_turn": ("4000, 600, 400", "4000, 800, 400"),
+    "payload_growth": ("quality=85", "quality=60"),
+    "reasoning_trace": ("(8, 6, 6, 4)", "(8, 5, 7, 4)"),
     "roofline": ("prefill(QWEN2_5_7B, 8192)", "prefill(QWEN2_5_7B, 4096)"),
 }
 SITE_ONLY = re.compile(r"\{(?:numref|doc|include|literalinclude|glue\S*|eval|margin|solution\S*)\}")
