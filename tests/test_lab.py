@@ -52,7 +52,8 @@ def test_code_that_the_site_folds_is_folded_in_jupyterlab(chapter: str) -> None:
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_a_solution_is_a_collapsed_heading_and_ends_before_the_next_one(chapter: str) -> None:
+def test_each_solution_is_a_collapsed_heading_and_ends_before_the_next_one(chapter: str) -> None:
+    assert source(chapter).count("\n#### Solution\n") == source(chapter).count("{exercise}")
     inside = False
     for cell in run.read(BOOK / f"{chapter}.md").cells:
         headings = re.findall(r"^#{1,6} .*", cell.source, re.M) if cell.cell_type == "markdown" else []
@@ -112,7 +113,7 @@ class Lab:
         command += [f"--{key}={value}" for key, value in options.items()]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while self.process.poll() is None and time.monotonic() < deadline:
             try:
                 urllib.request.urlopen(f"{self.address}/api/status", timeout=2).close()
@@ -169,7 +170,7 @@ def lab(browser, tmp_path_factory) -> Iterator:
     lab.asked = set()
     lab.page.on("request", lambda request: lab.asked.add(request.url))
     lab.page.goto(f"{lab.address}/lab?reset")
-    lab.page.wait_for_selector(".jp-Launcher, .jp-LauncherBody", timeout=60_000)
+    lab.page.wait_for_selector(".jp-Launcher, .jp-LauncherBody", timeout=120_000)
     yield lab
     lab.page.context.close()
     lab.stop()
