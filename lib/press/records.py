@@ -65,7 +65,7 @@ def drawn(svg: str) -> str:
 
 def spoken(tag: str) -> list[str]:
     """Return what a tag shows on hovering, or says to who cannot see; not what a box is named."""
-    return [] if 'role="region"' in tag else SPOKEN.findall(tag)
+    return [] if 'role="group"' in tag else SPOKEN.findall(tag)
 
 
 def output_text(output: dict[str, Any]) -> str:

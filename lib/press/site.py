@@ -151,12 +151,17 @@ def open_tag(tag: str) -> tuple[Any, Any]:
     return visit, depart
 
 
-def name_summaries(
-    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any
-) -> None:
-    """Let a folded cell be called by the words that it shows."""
-    if "body" in context:
-        context["body"] = context["body"].replace('<summary aria-label="Toggle hidden content">', "<summary>")
+MENDED = {
+    '<summary aria-label="Toggle hidden content">': "<summary>",  # called by the words that it shows
+    ' role="doc-biblioentry"': ' role="listitem"',  # deprecated, and not allowed in a list
+}
+
+
+def mend(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Mend what others' extensions write in ways that screen readers stumble over."""
+    for wrong, right in MENDED.items():
+        if "body" in context:
+            context["body"] = context["body"].replace(wrong, right)
 
 
 # ---- weight
@@ -183,7 +188,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", configure)
     app.connect("html-collect-pages", source_pages)
     app.connect("html-page-context", link_source)
-    app.connect("html-page-context", name_summaries)
+    app.connect("html-page-context", mend)
     app.connect("doctree-resolved", fold)
     app.connect("build-finished", lighten)
     app.add_node(Details, html=open_tag("details"))
