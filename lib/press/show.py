@@ -51,9 +51,10 @@ def table(columns: dict[str, Sequence[object]], caption: str = "") -> Html:
 def table_markup(columns: dict[str, Sequence[object]], caption: str = "") -> str:
     """Return the HTML of a table with a header row, and with row headers in the first column.
 
-    A column of numbers is set flush right; a table too wide for its page scrolls in a box of its own.
+    Columns of numbers after the first are set flush right; a table too wide for its page scrolls in its box.
     """
-    kinds = [' class="number"' if all(map(is_number, cells)) else "" for cells in columns.values()]
+    numeric = [False, *(all(map(is_number, cells)) for cells in list(columns.values())[1:])]
+    kinds = [' class="number"' * here for here in numeric]
     head = "".join(
         f'<th scope="col"{kind}>{escape(header)}</th>' if header else "<td></td>"
         for header, kind in zip(columns, kinds, strict=True)
@@ -80,7 +81,7 @@ def is_number(value: object) -> bool:
     """Tell whether a cell belongs into a column of numbers."""
     if isinstance(value, str):
         return value == "–" or NUMERIC.fullmatch(value) is not None
-    return value is None or isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
 def cell(value: object) -> str:

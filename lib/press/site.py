@@ -63,6 +63,7 @@ def configure(app: Sphinx, config: Any) -> None:
     config.html_theme_options = {
         **config.html_theme_options,
         "primary_sidebar_end": [],
+        "use_fullscreen_button": False,
         "repository_url": known,
         "repository_branch": os.environ.get("GITHUB_REF_NAME", "main"),
         "path_to_docs": "",
@@ -168,13 +169,19 @@ def mend(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any],
 
 
 def lighten(app: Sphinx, error: Exception | None) -> None:
-    """Drop the theme's icon fonts, 0.7 MB a page: `icons.css` draws the few icons that the book shows."""
+    """Drop pages that are no more, and scripts and fonts that none asks for: `icons.css` draws the icons."""
     if error is not None or app.builder.format != "html":
         return
+    there = {"index", "search", *app.env.found_docs, *(path.with_suffix("").as_posix() for path in modules())}
+    for path in Path(app.outdir).rglob("*.html"):
+        name = path.relative_to(app.outdir).with_suffix("").as_posix()
+        if name not in there and not name.startswith("_static/"):
+            path.unlink()
     static = Path(app.outdir) / "_static"
     shutil.rmtree(static / "vendor", ignore_errors=True)
-    for path in [*static.glob("scripts/fontawesome.js*"), *static.rglob("*.map")]:
-        path.unlink(missing_ok=True)
+    unused = [path for name in ("fontawesome", "bootstrap") for path in static.glob(f"scripts/{name}.js*")]
+    for path in {*unused, *static.rglob("*.map")}:
+        path.unlink()
     style = static / "styles" / "pydata-sphinx-theme.css"
     text = style.read_text("utf8")
     text = re.sub(r"@font-face\{[^}]*Font Awesome[^}]*\}", "", text)
