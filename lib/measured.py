@@ -5,6 +5,7 @@ every number in it. Efficiencies come from `calibration` (one kernel database); 
 predicted here. Where a set-up leaves something open, the function's docstring says what was taken.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -63,6 +64,38 @@ FITTED = "the efficiencies come from it"
 Path = tuple[str, ...]
 
 
+WORDS = {
+    "itl": "ITL",
+    "ttft": "TTFT",
+    "e2e": "E2E",
+    "kv": "KV",
+    "pd": "P/D",
+    "tp8": "TP8",
+    "2xtp4": "2 x TP4",
+}
+ENDS, PROMPTS = ("lowest", "highest"), ("512 tokens", "2,048 tokens", "8,192 tokens", "32,768 tokens")
+ITEMS = {  # what the items of a list stand for
+    "pd_itl_p99_ms_range": ENDS,
+    "itl_p50_ms_range": ENDS,
+    "prompt_tokens": ("first", "second", "third", "fourth"),
+    "kv_transfer_ms": PROMPTS,
+    "ttft_ms": PROMPTS,
+    "prefill_ms": ("2,048 tokens", "8,192 tokens"),
+    "decode_ms": ("1 stream", "8 streams", "32 streams"),
+    "layer_transfer_ms": ("8K tokens", "16K tokens"),
+    "layer_compute_ms": ("8K tokens", "16K tokens"),
+}
+DROPPED = {"ms", "s", "range", "req", "per", "gpu"}  # units, which stand apart
+
+
+def words(key: str) -> str:
+    """Return a key of the file in words: "TTFT p50 at 0.2" for ttft_p50_s_at_0_2."""
+    if re.fullmatch(r"\d+\.\d+", key):
+        return f"at {key} req/s"
+    parts = re.sub(r"(\d)_(\d)", r"\1.\2", key).split("_")
+    return " ".join(WORDS.get(part, part) for part in parts if part not in DROPPED)
+
+
 @dataclass(frozen=True)
 class Figure:
     """A measured number, in the unit that its source gives, beside the book's prediction of it.
@@ -74,9 +107,24 @@ class Figure:
     entry: str
     path: Path
     unit: str
-    measured: float
+    printed: Decimal | int
     predicted: float | None
     why: str = ""
+
+    @property
+    def measured(self) -> float:
+        """The measured number as a float."""
+        return float(self.printed)
+
+    @property
+    def name(self) -> str:
+        """The path in words: "P/D, ITL p99"."""
+        above = (None, *self.path)
+        named = [
+            ITEMS[key][int(part)] if key in ITEMS and part.isdigit() else words(part)
+            for key, part in zip(above, self.path, strict=False)
+        ]
+        return ", ".join(filter(None, named))
 
     @property
     def factor(self) -> float:
@@ -113,7 +161,7 @@ def figures(entry: str, unit: str, why: str = "", **predicted: Any) -> list[Figu
         numbers = dict(leaves(ours, (key,)))
         for path, measured in leaves(data.measurements()[entry][key], (key,)):
             value = None if ours is None else float(numbers[path])
-            found.append(Figure(entry, path, unit, float(measured), value, why))
+            found.append(Figure(entry, path, unit, measured, value, why))
     return found
 
 
@@ -385,7 +433,8 @@ def fabric_lib() -> list[Figure]:
     growth = {"layer_transfer_ms": 2.0, "layer_compute_ms": long.flops / short.flops}
     for key, predicted in growth.items():
         first, second = data.measurements()[entry][key]
-        found.append(Figure(entry, (key, "second / first"), "times", float(second / first), predicted))
+        growth_measured = (second / first).quantize(Decimal("0.01"))
+        found.append(Figure(entry, (key, "16K over 8K"), "times", growth_measured, predicted))
     return found
 
 

@@ -97,9 +97,9 @@ def test_no_token_of_the_guide_is_faster_than_its_weights_can_be_read(monkeypatc
 def test_what_was_fitted_or_given_does_not_count():
     for entry in ("kernel-database-qwen25-7b", "fabric-lib-qwen3-235b"):
         assert not any(figure.counts for figure in predictions(entry) if figure.unit == "ms")
-    assert Figure("a", ("b",), "ms", 2.0, 1.0).factor == 0.5
-    assert not Figure("a", ("b",), "ms", 2.0, 1.0, "why").counts
-    assert not Figure("a", ("b",), "ms", 2.0, None).counts
+    assert Figure("a", ("b",), "ms", 2, 1.0).factor == 0.5
+    assert not Figure("a", ("b",), "ms", 2, 1.0, "why").counts
+    assert not Figure("a", ("b",), "ms", 2, None).counts
 
 
 def test_predictions_take_the_unit_of_the_measurement():

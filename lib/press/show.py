@@ -8,6 +8,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def is_number(value: object) -> bool:
     """Tell whether a cell belongs into a column of numbers."""
     if isinstance(value, str):
         return value == "–" or NUMERIC.fullmatch(value) is not None
-    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+    return value is None or (isinstance(value, (int, float, Decimal)) and not isinstance(value, bool))
 
 
 def cell(value: object) -> str:
@@ -90,7 +91,7 @@ def cell(value: object) -> str:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, int):
         return f"{value:,}"
-    if isinstance(value, float) and math.isfinite(value):
+    if isinstance(value, (float, Decimal)) and math.isfinite(value):
         return f"{value:,}"
     return str(value)
 
