@@ -6,9 +6,10 @@ predicted here. Where a set-up leaves something open, the function's docstring s
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cache
 from math import fsum
 from typing import Any
 
@@ -40,7 +41,7 @@ from lib.models import (
     Model,
 )
 from lib.parallelism import between, divide, talk
-from lib.roofline import Work, decode, ideal_time, prefill, step_time
+from lib.roofline import Efficiency, Work, decode, ideal_time, prefill, step_time
 from lib.scheduler import textbook
 from lib.simulator import (
     Collocated,
@@ -73,7 +74,8 @@ WORDS = {
     "tp8": "TP8",
     "2xtp4": "2 x TP4",
 }
-ENDS, PROMPTS = ("lowest", "highest"), ("512 tokens", "2,048 tokens", "8,192 tokens", "32,768 tokens")
+ENDS = ("lowest", "highest")
+PROMPTS = [f"{n:,} tokens" for n in data.measurements()["mooncake-h800-transfer"]["prompt_tokens"]]
 ITEMS = {  # what the items of a list stand for
     "pd_itl_p99_ms_range": ENDS,
     "itl_p50_ms_range": ENDS,
@@ -132,6 +134,11 @@ class Figure:
         return (self.predicted or 0.0) / self.measured
 
     @property
+    def too_fast(self) -> bool:
+        """Whether the prediction promises more speed than was measured: less time, or more per second."""
+        return self.counts and (self.factor < 1) == (self.unit in ("ms", "s")) and self.unit != "times"
+
+    @property
     def counts(self) -> bool:
         """Whether it is a prediction of something that was measured."""
         return self.predicted is not None and not self.why
@@ -165,13 +172,18 @@ def figures(entry: str, unit: str, why: str = "", **predicted: Any) -> list[Figu
     return found
 
 
+def factors(found: Iterable[Figure]) -> list[float]:
+    """Return by which factor, 1 or more, each prediction is off that counts; the best one first."""
+    return sorted(max(figure.factor, 1 / figure.factor) for figure in found if figure.counts)
+
+
 # ---------------------------------------------------------------------------------------- how things run
 
 
 def engine(
     model: Model, gpu: GPU, degree: int = 1, lengths: tuple[int, int] = (0, 0), **limits: Any
 ) -> Engine:
-    """Return an engine with the GPU's calibrated efficiencies, its GPUs talking over what joins them.
+    """Return an engine: calibrated efficiencies, the textbook's rules, its GPUs talking over what joins them.
 
     With `lengths` of prompt and answer every decode step is priced at the context in the middle of an answer:
     what its steps cost on average, worked out faster.
@@ -219,16 +231,16 @@ def mean_gap(trace: Trace) -> float:
 # ---------------------------------------------------------------------------------------- the entries
 
 
-def guide(handoff: float | Link = PCIE_4) -> list[Figure]:
+def guide(copy: float | Link = PCIE_4) -> list[Figure]:
     """The guide's own benchmark: Qwen2.5-7B, two L40S on PCIe; collocated, and prefill beside decode.
 
     Taken: 8,192 prompt tokens; vLLM's default budget for 48 GB (2,048 tokens); the least loaded replica;
-    rates 0.2, 0.4, 1.0 and 2.0, the ranges from lowest to highest; PCIe 4.0 for the handoff.
+    rates 0.2, 0.4, 1.0 and 2.0, the ranges from lowest to highest; `copy` for the handoff, PCIe 4.0.
     """
     one = engine(QWEN2_5_7B, L40S, lengths=(8192, 256))
     setups: dict[str, Deployment] = {
         "collocated": Collocated(one, 2, least_loaded),
-        "pd": Disaggregated(one, one, handoff=handoff),
+        "pd": Disaggregated(one, one, handoff=copy),
     }
     runs = {
         (name, rate): traces(setup, rate, 100, 8192, 256)
@@ -260,7 +272,7 @@ def guide(handoff: float | Link = PCIE_4) -> list[Figure]:
 def mooncake_a10(entry: str, degree: int, prompt: int, rate: float, count: int) -> list[Figure]:
     """Qwen2.5-7B in 4 bits on A10s under SGLang: one server for prefill and one for decode, or two of both.
 
-    Taken: arithmetic in 16 bits; SGLang's default chunk for 24 GB (2,048 tokens), but this book's rules of
+    Taken: arithmetic in 16 bits; SGLang's default chunk for 24 GB (2,048 tokens), but the textbook's rules of
     scheduling; PCIe 4.0 between the GPUs of a server; 100 Gb/s between servers, which the source leaves open.
     """
     one = engine(QWEN2_5_7B_INT4, A10, degree, (prompt, 512))
@@ -309,15 +321,17 @@ def mooncake_h800() -> list[Figure]:
     ]
 
 
-def llm_d() -> list[Figure]:
+def llm_d(prefill_efficiency: Efficiency | None = None) -> list[Figure]:
     """gpt-oss-120b on 16 H200: eight for prefill and two groups of four for decode, or 16 replicas.
 
     Taken: 45 evenly spaced requests a second, as its load generator sends them, for 30 of its 120 seconds;
-    vLLM's default budget for 141 GB (8,192 tokens); replicas in turn; 400 Gb/s for the handoff.
+    vLLM's default budget for 141 GB (8,192 tokens); replicas in turn; 400 Gb/s for the copy.
+    `prefill_efficiency` is what to take for a GPU by itself, in place of the calibrated one.
     """
     entry = "llm-d-h200"
     requests = [Request(i / 45, 5000, 250) for i in range(45 * 30)]
     one = engine(GPT_OSS_120B, H200, 1, (5000, 250), token_budget=8192)
+    one = replace(one, efficiency=prefill_efficiency or one.efficiency)
     four = engine(GPT_OSS_120B, H200, 4, (5000, 250), token_budget=8192)
     handoff = kv_cache.transfer_time(GPT_OSS_120B, 5000, RDMA_400G)
     setups: dict[str, Deployment] = {
@@ -343,7 +357,7 @@ def mori_io() -> list[Figure]:
     """Qwen3-235B in FP8 on eight MI300X: how many of 100 requests keep to TTFT 1 s and ITL 50 ms.
 
     Taken: token budgets and sequence limits from the commands in the post (TP8 like TP4); the 99th percentile
-    of a request's own gaps as its ITL; 400 Gb/s for the handoff, in write mode layer by layer.
+    of a request's own gaps as its ITL; 400 Gb/s for the copy, which write mode hides layer by layer.
     """
     model, gpu = QWEN3_235B_FP8, MI300X
     lengths = (2000, 1000)
@@ -436,6 +450,12 @@ def fabric_lib() -> list[Figure]:
         growth_measured = (second / first).quantize(Decimal("0.01"))
         found.append(Figure(entry, (key, "16K over 8K"), "times", growth_measured, predicted))
     return found
+
+
+@cache
+def predict(entry: str) -> tuple[Figure, ...]:
+    """Return the figures of an entry, worked out once."""
+    return tuple(ENTRIES[entry]())
 
 
 ENTRIES: dict[str, Callable[[], list[Figure]]] = {

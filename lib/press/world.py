@@ -39,10 +39,8 @@ def setup(entry: str) -> Html:
     """Return on what an entry was measured and where it is published, as the file says it."""
     found = get(entry)
     lines = {"Measured on": found["setup"], "Published in": found["source"]}
-    body = "".join(f"<dt>{term}</dt><dd>{escape(text)}</dd>" for term, text in lines.items())
-    return Html(
-        f'<dl class="setup">{body}</dl>', "\n".join(f"{term}: {text}" for term, text in lines.items())
-    )
+    body = "<br>".join(f"<strong>{term}:</strong> {escape(text)}" for term, text in lines.items())
+    return Html(f'<p class="setup">{body}</p>', "\n".join(f"{term}: {text}" for term, text in lines.items()))
 
 
 def beside(rows: Sequence[Any], caption: str = "") -> Html:
