@@ -78,7 +78,7 @@ def test_predictions_are_of_the_right_order_of_magnitude_or_worse(entry):
 def test_nothing_is_predicted_or_measured_faster_than_perfect_gpus(entry, monkeypatch):
     reached = predictions(entry)
     monkeypatch.setattr(calibration, "efficiency", lambda gpu: Efficiency())
-    for perfect, real in zip(ENTRIES[entry](), reached, strict=True):
+    for perfect, real in zip(ENTRIES[entry].run(), reached, strict=True):
         if real.counts:
             assert perfect.predicted <= real.predicted
             assert perfect.predicted <= real.measured

@@ -35,10 +35,11 @@ def get(path: str) -> Any:
     return plain(here)
 
 
-def setup(entry: str) -> Html:
-    """Return on what an entry was measured and where it is published, as the file says it."""
+def setup(entry: str, modelled: str = "") -> Html:
+    """Return on what an entry was measured and where that is published; and how the page models it."""
     found = get(entry)
-    lines = {"Measured on": found["setup"], "Published in": found["source"]}
+    lines = {"Measured on": found["setup"], "Published in": found["source"], "Modelled with": modelled}
+    lines = {term: text for term, text in lines.items() if text}
     body = "<br>".join(f"<strong>{term}:</strong> {escape(text)}" for term, text in lines.items())
     return Html(f'<p class="setup">{body}</p>', "\n".join(f"{term}: {text}" for term, text in lines.items()))
 
