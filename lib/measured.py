@@ -65,15 +65,8 @@ FITTED = "the efficiencies come from it"
 Path = tuple[str, ...]
 
 
-WORDS = {
-    "itl": "ITL",
-    "ttft": "TTFT",
-    "e2e": "E2E",
-    "kv": "KV",
-    "pd": "P/D",
-    "tp8": "TP8",
-    "2xtp4": "2 x TP4",
-}
+WORDS = {"itl": "ITL", "ttft": "TTFT", "e2e": "E2E", "kv": "KV", "pd": "P/D", "1p1d": "1P1D", "tp8": "TP8"}
+WORDS |= {"2xtp4": "2 x TP4"} | {gpu: gpu.upper() for gpu in ("l40s", "a100", "h100", "h200", "b200")}
 ENDS = ("lowest", "highest")
 PROMPTS = [f"{n:,} tokens" for n in data.measurements()["mooncake-h800-transfer"]["prompt_tokens"]]
 ITEMS = {  # what the items of a list stand for
