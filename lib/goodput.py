@@ -63,9 +63,26 @@ class Goodput:
 Workload = Callable[[float, int], Sequence[Request]]
 
 
+SEEDS = (0, 1, 2, 3, 4)
+
+
 def review_workload(rate: float, seed: int) -> Sequence[Request]:
     """100 Poisson requests of 8,192 prompt and 256 output tokens: the benchmark of the review."""
     return poisson(rate, 100, seed)
+
+
+def play(
+    deployment: Deployment, rate: float, workload: Workload = review_workload, seeds: Sequence[int] = SEEDS
+) -> list[Trace]:
+    """The traces of one load, one for each seed: the same rate, drawn as often as there are seeds."""
+    return [simulate(workload(rate, seed), deployment) for seed in seeds]
+
+
+def mean_of(statistic: Callable[[Trace], float], traces: Sequence[Trace]) -> float:
+    """Mean over the traces of a statistic of each: how the review averages over its seeds."""
+    if not traces:
+        raise ValueError("mean_of: traces is empty; use at least one")
+    return fsum([statistic(trace) for trace in traces]) / len(traces)
 
 
 def goodput(
@@ -73,7 +90,7 @@ def goodput(
     slo: SLO,
     workload: Workload = review_workload,
     target: float = 0.9,
-    seeds: Sequence[int] = (0, 1, 2, 3, 4),
+    seeds: Sequence[int] = SEEDS,
     rates: Sequence[float] | None = None,
     precision: float = 0.01,
     highest: float = 64.0,
