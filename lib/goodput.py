@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
+from typing import Any
 
 from lib import checks
 from lib.simulator import Deployment, Trace, percentile, simulate
@@ -78,11 +79,11 @@ def play(
     return [simulate(workload(rate, seed), deployment) for seed in seeds]
 
 
-def mean_of(statistic: Callable[[Trace], float], traces: Sequence[Trace]) -> float:
-    """Mean over the traces of a statistic of each: how the review averages over its seeds."""
+def mean_of(statistic: Callable[..., float], traces: Sequence[Trace], *arguments: Any) -> float:
+    """Mean over the traces of `statistic(trace, *arguments)`: how the review averages over its seeds."""
     if not traces:
         raise ValueError("mean_of: traces is empty; use at least one")
-    return fsum([statistic(trace) for trace in traces]) / len(traces)
+    return fsum([statistic(trace, *arguments) for trace in traces]) / len(traces)
 
 
 def goodput(
@@ -125,7 +126,7 @@ def goodput(
             return fsum([share(rate, seed) for seed in of]) / len(of) >= target
 
         if rates is not None:
-            return max((rate for rate in rates if passes(rate)), default=0.0)
+            return next((rate for rate in sorted(rates, reverse=True) if passes(rate)), 0.0)
         return _search(passes, precision, highest)
 
     alone = [best([seed]) for seed in seeds]

@@ -139,5 +139,6 @@ def test_a_load_is_played_once_for_each_seed_and_averaged_over_them():
     traces = play(CLOCKWORK, 0.5, workload=lambda rate, seed: poisson(rate, seed, seed), seeds=(1, 3))
     assert [len(trace) for trace in traces] == [1, 3]
     assert mean_of(len, traces) == 2
+    assert mean_of(attainment, traces, SLO(ttft=10)) == 1
     with pytest.raises(ValueError, match="traces is empty"):
         mean_of(len, [])
