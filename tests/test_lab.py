@@ -26,7 +26,7 @@ EDITS = {  # chapter: (what stands there, what a reader puts in its place)
     "reasoning_trace": ("(8, 6, 6, 4)", "(8, 5, 7, 4)"),
     "roofline": ("prefill(QWEN2_5_7B, 8192)", "prefill(QWEN2_5_7B, 4096)"),
     "goodput": ("SLO(ttft=2, gap=0.100)", "SLO(ttft=2, gap=0.200)"),
-    "chunking": ("token_budget=2048,", "token_budget=1024,"),
+    "chunking": ("decode_context=8192 + 128)", "decode_context=1024)"),
 }
 SITE_ONLY = re.compile(r"\{(?:numref|doc|include|literalinclude|glue\S*|eval|margin|solution\S*)\}")
 RAW = re.compile(r"Unknown Directive|\{[a-z][\w:-]*\}|^(?:```|:::|\+\+\+|:[a-z-]+: )|\$\$|\bfig-\w+|%s", re.M)
