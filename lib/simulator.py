@@ -19,21 +19,22 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial, reduce
 from heapq import heappop, heappush
 from itertools import accumulate, pairwise, repeat
-from math import floor, inf
+from math import floor, inf, nextafter
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from lib import checks, parallelism, workload
 from lib.hardware import GPU, L40S, Link
 from lib.models import QWEN2_5_7B, Model
-from lib.roofline import NO_WORK, PUBLISHED, Efficiency, Price, Work, decode_uneven, prefill, step_time
+from lib.roofline import NO_WORK, PUBLISHED, Efficiency, Mixed, Price, Work, decode_uneven, prefill, step_time
 from lib.scheduler import BLOCK_TOKENS, Job, Limits, Plan, Policy, Scheduler, textbook, vllm
 from lib.workload import Request
 
 USABLE_MEMORY = 0.9
+SURELY = 1e-12  # seconds, more than rounding can be wrong by
 
 
 # ---------------------------------------------------------------------------------------- deployments
@@ -243,30 +244,72 @@ Deployment = Collocated | Disaggregated
 
 
 Shapes = tuple[tuple[int, int], ...]  # (tokens, past) of each chunk of a step
+Chunks = tuple[tuple[int, int, int], ...]  # (request, tokens, past)
 
 
 class Prices:
-    """What an engine's steps cost. `durations` is asked for a run, all else serves it."""
+    """What an engine's steps cost: `seconds` of one, `durations` of several that follow each other."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.fixed = engine.decode_context
+        self.chunk = lru_cache(maxsize=1 << 14)(partial(prefill, engine.model))
         self.seconds = lru_cache(maxsize=1 << 14)(self._seconds)
-        self.chunk = lru_cache(maxsize=1 << 14)(self._chunk)
+        model = engine.model
+        self.linear = (
+            engine.price is step_time and engine.tensor_parallel == 1 and not (model.experts or model.window)
+        )
+        if self.linear:
+            self._find_coefficients()
+            self.seconds = self._linear_seconds
 
-    def _chunk(self, tokens: int, past: int) -> Work:
-        return prefill(self.engine.model, tokens, past)
+    def _find_coefficients(self) -> None:
+        """FLOPs and bytes of a step are linear in its tokens, its contexts and its pairs of tokens: by how much."""
+        engine = self.engine
+        one, two = (decode_uneven(engine.model, 1, context) for context in (1, 2))
+        self.context_flops = two.attention_flops - one.attention_flops
+        self.context_bytes = two.kv_bytes - one.kv_bytes
+        self.decode_flops = one.flops - self.context_flops
+        self.decode_bytes = one.kv_bytes - self.context_bytes
+        self.weight_bytes = one.weight_bytes
+        first, second, later = (prefill(engine.model, *piece).flops for piece in ((1,), (2,), (1, 1)))
+        self.pair_flops = later - first
+        self.token_flops = second - first - 2 * self.pair_flops
+        self.chunk_flops = first - self.token_flops - self.pair_flops
+        self.rate = engine.gpu.peak_flops * engine.efficiency.compute
+        self.bandwidth = engine.gpu.bandwidth * engine.efficiency.bandwidth
+        self.overhead = engine.efficiency.overhead
+        # so many decodes, or fewer, read for longer than they compute, whatever their contexts
+        hidden = self.context_flops / self.rate <= self.context_bytes / self.bandwidth
+        alone = self.weight_bytes / self.bandwidth / (self.decode_flops / self.rate)
+        self.reading = floor(alone * (1 - SURELY)) - 1 if hidden else 0
+
+    def _linear_work(self, chunks: Shapes, batch: int, context: int) -> tuple[float, float]:
+        flops = self.decode_flops * batch + self.context_flops * context
+        for tokens, past in chunks:
+            flops += self.chunk_flops + self.token_flops * tokens
+            flops += self.pair_flops * tokens * (2 * past + tokens + 1) // 2
+        return flops, self.weight_bytes + self.decode_bytes * batch + self.context_bytes * context
+
+    def _linear_seconds(self, chunks: Shapes, batch: int, context: int) -> float:
+        flops, nbytes = self._linear_work(chunks, batch, context)
+        return max(flops / self.rate, nbytes / self.bandwidth) + self.overhead
 
     def _seconds(self, chunks: Shapes, batch: int, context: int) -> float:
         """Seconds of a step: chunks of (tokens, past), and `batch` decodes of `context` tokens together."""
-        work = NO_WORK
-        for tokens, past in chunks:
-            work += self.chunk(tokens, past)
-        if batch:
-            work += decode_uneven(self.engine.model, batch, context)
         engine = self.engine
+        work = Mixed(
+            reduce(Work.__add__, [self.chunk(tokens, past) for tokens, past in chunks], NO_WORK),
+            decode_uneven(engine.model, batch, context) if batch else NO_WORK,
+            requests=len(chunks) + batch,
+        )
         if engine.tensor_parallel == 1:
             return engine.price(work, engine.gpu, engine.efficiency)
-        work = parallelism.divide(work, engine.model, engine.tensor_parallel)
+        work = Mixed(
+            parallelism.divide(work.prefill, engine.model, engine.tensor_parallel),
+            parallelism.divide(work.decode, engine.model, engine.tensor_parallel),
+            work.requests,
+        )
         seconds = engine.price(work, engine.gpu, engine.efficiency)
         if engine.link is not None:
             tokens = batch + sum([tokens for tokens, _ in chunks])
@@ -275,18 +318,32 @@ class Prices:
 
     def context(self, batch: int, own: int) -> int:
         """What `batch` decodes that attend to `own` tokens together pay for: that, unless it is fixed."""
-        fixed = self.engine.decode_context
-        return fixed * batch if fixed else own
+        return self.fixed * batch if self.fixed else own
 
-    def later(self, batch: int, context: int, steps: int) -> int:
-        """What `context` has become `steps` steps later: every decode adds a token, unless it is fixed."""
-        return context if self.engine.decode_context else context + batch * steps
+    def later(self, chunks: Shapes, batch: int, context: int, steps: int) -> tuple[Shapes, int, int]:
+        """The step `steps` steps later: chunks go on where they ended, every decode has so many tokens more."""
+        moved = tuple([(tokens, past + steps * tokens) for tokens, past in chunks]) if chunks else chunks
+        return moved, batch, context if self.fixed else context + batch * steps
 
     def durations(self, chunks: Shapes, batch: int, context: int, steps: int) -> Iterable[float]:
         """Seconds of each of `steps` steps that follow each other."""
-        if steps == 1 or self.engine.decode_context:
+        if steps == 1 or (self.fixed and not chunks):
             return repeat(self.seconds(chunks, batch, context), steps)
-        return [self.seconds(chunks, batch, self.later(batch, context, step)) for step in range(steps)]
+        if not self.linear:
+            return [self.seconds(*self.later(chunks, batch, context, step)) for step in range(steps)]
+        flops, nbytes = self._linear_work(chunks, batch, context)
+        last_flops, last_bytes = self._linear_work(*self.later(chunks, batch, context, steps - 1))
+        flops_step, bytes_step = (last_flops - flops) // (steps - 1), (last_bytes - nbytes) // (steps - 1)
+        rate, bandwidth, overhead = self.rate, self.bandwidth, self.overhead
+        first, last = flops / rate - nbytes / bandwidth, last_flops / rate - last_bytes / bandwidth
+        if max(first, last) < -SURELY:
+            return [(nbytes + bytes_step * step) / bandwidth + overhead for step in range(steps)]
+        if min(first, last) > SURELY:
+            return [(flops + flops_step * step) / rate + overhead for step in range(steps)]
+        return [
+            max((flops + flops_step * step) / rate, (nbytes + bytes_step * step) / bandwidth) + overhead
+            for step in range(steps)
+        ]
 
 
 @lru_cache(maxsize=256)
@@ -360,6 +417,7 @@ class Instance:
         self.now = 0.0  # when the next step can start
         self.queued: Plan | None = None  # asynchronously: composed while the step before it ran
         self.copies: list[tuple[float, int, Job]] = []  # under way: (end, request, job), soonest first
+        self.again = False  # a composition that has only taken places away is followed by another
         self.seen: list[Job] = []  # whose copy the queued step has found complete
         self.runs: list[Run] = []
         self.open: dict[int, list[int]] = {}  # first and latest run in which a request has emitted lately
@@ -383,7 +441,7 @@ class Instance:
                 self.compose()
             if self.queued:
                 self.play(self.queued, until)
-            elif not self.seen and not self.rest(until):
+            elif not self.seen and not self.again and not self.rest(until):
                 return
 
     def compose(self) -> None:
@@ -392,6 +450,9 @@ class Instance:
             self.scheduler.add(self.mail.popleft()[1])
         plan = self.scheduler.plan()
         self.queued = plan if plan and (plan.chunks or plan.decodes) else None
+        self.again = bool(plan and plan.preempted and not self.queued)
+        for job in plan.preempted if plan else ():
+            self.close(job)
         self.seen += self.look()
         for job in plan.copies if plan else ():
             end = self.now + self.copy_seconds[job.request]
@@ -408,10 +469,9 @@ class Instance:
         self.now = ends[-1]
         for job in self.scheduler.advance(plan, run.steps):
             self.done.append((self.now, job))
-            span = Span(self.number, *self.open.pop(job.request))
+            self.close(job)
             if self.role != "prefill":
                 self.notes.finish[job.request] = self.now
-                self.notes.spans[job.request].append(span)
         self.tell(seen)
 
     def rest(self, until: float) -> bool:
@@ -458,11 +518,16 @@ class Instance:
                 continue
             if not job.emitted:
                 self.first(job, run.start, ends[1])
-            if span and self.role != "prefill":
-                notes.spans[job.request].append(Span(self.number, *span))
+            self.close(job)
             self.open[job.request] = [number, number]
             joined += job in plan.decodes
         self.runs.append(run._replace(joined=joined) if joined else run)
+
+    def close(self, job: Job) -> None:
+        """The span in progress of a job has ended."""
+        span = self.open.pop(job.request, None)
+        if span and self.role != "prefill":
+            self.notes.spans[job.request].append(Span(self.number, *span))
 
     def first(self, job: Job, start: float, end: float) -> None:
         """Note a job's first token here, emitted by the step from `start` to `end`."""
@@ -471,6 +536,12 @@ class Instance:
         if self.role != "prefill":
             self.notes.decode_start[job.request] = start
             self.notes.first_token[job.request] = end
+
+    def open_spans(self) -> Iterator[tuple[int, Span]]:
+        """Where those who are not finished have emitted lately."""
+        if self.role != "prefill":
+            for row, span in self.open.items():
+                yield row, Span(self.number, *span)
 
     def look(self) -> list[Job]:
         """Whose copy has ended by now."""
@@ -501,7 +572,7 @@ def simulate(
     pools = deployment.pools
     _refuse_impossible(rows, pools)
     notes = Notes(len(rows))
-    seconds = [deployment.copy_seconds(request) for request in rows]
+    seconds = [deployment.copy_seconds(request) for request in rows] if len(pools) > 1 else []
     engines: list[Instance] = []
     mail: list[tuple[float, Job]] = []
     for row, request in enumerate(rows):
@@ -512,7 +583,7 @@ def simulate(
         if pool is not pools[0]:
             mail = _handed_over(mail, rows, notes, seconds, deployment.pull is not None)
         numbers = range(len(engines), len(engines) + pool.count)
-        members = [Instance(i, pool, notes, jump, deployment.pull, seconds) for i in numbers]
+        members = [_instance(i, pool, notes, jump, deployment.pull, seconds) for i in numbers]
         for turn, (time, job) in enumerate(mail):
             if time < until:
                 members[deployment.route(Arrival(turn, time, job), members)].receive(time, job)
@@ -521,10 +592,16 @@ def simulate(
         mail = sorted([done for member in members for done in member.done], key=itemgetter(0))
         engines += members
     for engine in engines:
-        for row, span in engine.open.items():
-            if engine.role != "prefill":
-                notes.spans[row].append(Span(engine.number, *span))
+        for row, span in engine.open_spans():
+            notes.spans[row].append(span)
     return Trace(rows, deployment, tuple(engines), notes, until)
+
+
+def _instance(number: int, pool: Pool, notes: Notes, jump: bool, pull: Pull | None, copies: Sequence[float]):
+    from lib.jumping import Jumper
+    if jump and pool.engine.policy is vllm and not pool.engine.prefix_caching:
+        return Jumper(number, pool, notes, pull, copies, prices(pool.engine))
+    return Instance(number, pool, notes, jump, pull, copies)
 
 
 def _handed_over(
@@ -579,16 +656,8 @@ class Step:
     preempted: tuple[int, ...] = ()
 
 
-COLUMNS = (
-    "prefill_start",
-    "prefill_end",
-    "copy_start",
-    "copy_end",
-    "decode_queue",
-    "decode_start",
-    "first_token",
-    "finish",
-)
+STARTS = ("prefill_start", "copy_start", "decode_start")
+ENDS = ("prefill_end", "copy_end", "decode_queue", "first_token", "finish")
 
 
 class Trace:
@@ -638,9 +707,10 @@ class Trace:
             ]
             for spans in self.spans
         ]
-        for name, column in vars(self).items():
-            if name in COLUMNS:
-                setattr(self, name, [time if time <= until else inf for time in column])
+        for name in STARTS + ENDS:
+            column = getattr(self, name)
+            last = until if name in ENDS else nextafter(until, -inf)  # what starts then is not played
+            setattr(self, name, [time if time <= last else inf for time in column])
 
     def _ended(self, engine: int, until: float) -> list[Run]:
         runs = list(self.runs[engine])
@@ -709,7 +779,9 @@ class Trace:
     def _step(self, engine: int, run: Run, step: int) -> float:
         """Seconds of one step of a run."""
         prices = self._prices[engine]
-        return prices.seconds(run.shapes, run.batch, prices.later(run.batch, run.context, step))
+        if not step:
+            return prices.seconds(run.shapes, run.batch, run.context)
+        return prices.seconds(*prices.later(run.shapes, run.batch, run.context, step))
 
     def _ends(self, engine: int, run: Run) -> list[float]:
         """End of each step of a run."""
@@ -732,9 +804,9 @@ class Trace:
         emitting: dict[int, tuple[int, int]] = {}  # request -> last run, tokens emitted before this step
         for number, run in enumerate(runs):
             emitting |= {row: (last, count) for row, last, count in starts.get(number, ())}
-            chunks = {row: (tokens, past) for row, tokens, past in run.chunks}
             begin = run.start
-            for end in self._ends(engine, run):
+            for step, end in enumerate(self._ends(engine, run)):
+                chunks = {row: (tokens, past + step * tokens) for row, tokens, past in run.chunks}
                 decodes = {
                     row: self.requests[row].prompt_tokens + count - 1
                     for row, (_, count) in emitting.items()
