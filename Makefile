@@ -24,8 +24,8 @@ test: .venv/ready lint
 	$(BIN)/pytest tests
 
 lint: .venv/ready
-	$(BIN)/ruff check lib tests benchmarks
-	$(BIN)/ruff format --check lib tests benchmarks
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
 mutate: .venv/ready

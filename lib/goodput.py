@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
+from typing import Any
 
 from lib import checks
 from lib.simulator import Deployment, Trace, percentile, simulate
@@ -63,9 +64,26 @@ class Goodput:
 Workload = Callable[[float, int], Sequence[Request]]
 
 
+SEEDS = (0, 1, 2, 3, 4)
+
+
 def review_workload(rate: float, seed: int) -> Sequence[Request]:
     """100 Poisson requests of 8,192 prompt and 256 output tokens: the benchmark of the review."""
     return poisson(rate, 100, seed)
+
+
+def play(
+    deployment: Deployment, rate: float, workload: Workload = review_workload, seeds: Sequence[int] = SEEDS
+) -> list[Trace]:
+    """The traces of one load, one for each seed: the same rate, drawn as often as there are seeds."""
+    return [simulate(workload(rate, seed), deployment) for seed in seeds]
+
+
+def mean_of(statistic: Callable[..., float], traces: Sequence[Trace], *arguments: Any) -> float:
+    """Mean over the traces of `statistic(trace, *arguments)`: how the review averages over its seeds."""
+    if not traces:
+        raise ValueError("mean_of: traces is empty; use at least one")
+    return fsum([statistic(trace, *arguments) for trace in traces]) / len(traces)
 
 
 def goodput(
@@ -73,7 +91,7 @@ def goodput(
     slo: SLO,
     workload: Workload = review_workload,
     target: float = 0.9,
-    seeds: Sequence[int] = (0, 1, 2, 3, 4),
+    seeds: Sequence[int] = SEEDS,
     rates: Sequence[float] | None = None,
     precision: float = 0.01,
     highest: float = 64.0,
@@ -108,7 +126,7 @@ def goodput(
             return fsum([share(rate, seed) for seed in of]) / len(of) >= target
 
         if rates is not None:
-            return max((rate for rate in rates if passes(rate)), default=0.0)
+            return next((rate for rate in sorted(rates, reverse=True) if passes(rate)), 0.0)
         return _search(passes, precision, highest)
 
     alone = [best([seed]) for seed in seeds]

@@ -2,12 +2,14 @@
 
 One short function for each entry of `lib/data/measured.toml` models its set-up and returns a `Figure` for
 every number in it. Efficiencies come from `calibration` (one kernel database); nothing is fitted to what is
-predicted here. Where a set-up leaves something open, the function's docstring says what was taken.
+predicted here. Where a set-up leaves something open, `ENTRIES` says what was taken.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cache
 from math import fsum
 from typing import Any
 
@@ -39,7 +41,7 @@ from lib.models import (
     Model,
 )
 from lib.parallelism import between, divide, talk
-from lib.roofline import Work, decode, ideal_time, prefill, step_time
+from lib.roofline import Efficiency, Work, decode, ideal_time, prefill, step_time
 from lib.scheduler import textbook
 from lib.simulator import (
     Collocated,
@@ -63,6 +65,32 @@ FITTED = "the efficiencies come from it"
 Path = tuple[str, ...]
 
 
+WORDS = {"itl": "ITL", "ttft": "TTFT", "e2e": "E2E", "kv": "KV", "pd": "P/D", "1p1d": "1P1D", "tp8": "TP8"}
+WORDS |= {"2xtp4": "2 x TP4"} | {gpu: gpu.upper() for gpu in ("l40s", "a100", "h100", "h200", "b200")}
+ENDS = ("lowest", "highest")
+PROMPTS = [f"{n:,} tokens" for n in data.measurements()["mooncake-h800-transfer"]["prompt_tokens"]]
+ITEMS = {  # what the items of a list stand for
+    "pd_itl_p99_ms_range": ENDS,
+    "itl_p50_ms_range": ENDS,
+    "prompt_tokens": ("first", "second", "third", "fourth"),
+    "kv_transfer_ms": PROMPTS,
+    "ttft_ms": PROMPTS,
+    "prefill_ms": ("2,048 tokens", "8,192 tokens"),
+    "decode_ms": ("1 stream", "8 streams", "32 streams"),
+    "layer_transfer_ms": ("8K tokens", "16K tokens"),
+    "layer_compute_ms": ("8K tokens", "16K tokens"),
+}
+DROPPED = {"ms", "s", "range", "req", "per", "gpu"}  # units, which stand apart
+
+
+def words(key: str) -> str:
+    """Return a key of the file in words: "TTFT p50 at 0.2" for ttft_p50_s_at_0_2."""
+    if re.fullmatch(r"\d+\.\d+", key):
+        return f"at {key} req/s"
+    parts = re.sub(r"at_(\d)_(\d)", r"at_\1.\2_req/s", key).split("_")
+    return " ".join(WORDS.get(part, part) for part in parts if part not in DROPPED)
+
+
 @dataclass(frozen=True)
 class Figure:
     """A measured number, in the unit that its source gives, beside the book's prediction of it.
@@ -74,14 +102,34 @@ class Figure:
     entry: str
     path: Path
     unit: str
-    measured: float
+    printed: Decimal | int
     predicted: float | None
     why: str = ""
+
+    @property
+    def measured(self) -> float:
+        """The measured number as a float."""
+        return float(self.printed)
+
+    @property
+    def name(self) -> str:
+        """The path in words: "P/D, ITL p99"."""
+        above = (None, *self.path)
+        named = [
+            ITEMS[key][int(part)] if key in ITEMS and part.isdigit() else words(part)
+            for key, part in zip(above, self.path, strict=False)
+        ]
+        return ", ".join(filter(None, named))
 
     @property
     def factor(self) -> float:
         """Prediction over measurement."""
         return (self.predicted or 0.0) / self.measured
+
+    @property
+    def too_fast(self) -> bool:
+        """Whether the prediction promises more speed than was measured: less time, or more per second."""
+        return self.counts and (self.factor < 1) == (self.unit in ("ms", "s")) and self.unit != "times"
 
     @property
     def counts(self) -> bool:
@@ -113,8 +161,13 @@ def figures(entry: str, unit: str, why: str = "", **predicted: Any) -> list[Figu
         numbers = dict(leaves(ours, (key,)))
         for path, measured in leaves(data.measurements()[entry][key], (key,)):
             value = None if ours is None else float(numbers[path])
-            found.append(Figure(entry, path, unit, float(measured), value, why))
+            found.append(Figure(entry, path, unit, measured, value, why))
     return found
+
+
+def factors(found: Iterable[Figure]) -> list[float]:
+    """Return by which factor, 1 or more, each prediction is off that counts; the best one first."""
+    return sorted(max(figure.factor, 1 / figure.factor) for figure in found if figure.counts)
 
 
 # ---------------------------------------------------------------------------------------- how things run
@@ -123,7 +176,7 @@ def figures(entry: str, unit: str, why: str = "", **predicted: Any) -> list[Figu
 def engine(
     model: Model, gpu: GPU, degree: int = 1, lengths: tuple[int, int] = (0, 0), **limits: Any
 ) -> Engine:
-    """Return an engine with the GPU's calibrated efficiencies, its GPUs talking over what joins them.
+    """Return an engine: calibrated efficiencies, the textbook's rules, its GPUs talking over what joins them.
 
     With `lengths` of prompt and answer every decode step is priced at the context in the middle of an answer:
     what its steps cost on average, worked out faster.
@@ -171,16 +224,12 @@ def mean_gap(trace: Trace) -> float:
 # ---------------------------------------------------------------------------------------- the entries
 
 
-def guide(handoff: float | Link = PCIE_4) -> list[Figure]:
-    """The guide's own benchmark: Qwen2.5-7B, two L40S on PCIe; collocated, and prefill beside decode.
-
-    Taken: 8,192 prompt tokens; vLLM's default budget for 48 GB (2,048 tokens); the least loaded replica;
-    rates 0.2, 0.4, 1.0 and 2.0, the ranges from lowest to highest; PCIe 4.0 for the handoff.
-    """
+def guide(copy: float | Link = PCIE_4) -> list[Figure]:
+    """The guide's own benchmark: Qwen2.5-7B, two L40S on PCIe; collocated, and prefill beside decode."""
     one = engine(QWEN2_5_7B, L40S, lengths=(8192, 256))
     setups: dict[str, Deployment] = {
         "collocated": Collocated(one, 2, least_loaded),
-        "pd": Disaggregated(one, one, handoff=handoff),
+        "pd": Disaggregated(one, one, handoff=copy),
     }
     runs = {
         (name, rate): traces(setup, rate, 100, 8192, 256)
@@ -210,11 +259,7 @@ def guide(handoff: float | Link = PCIE_4) -> list[Figure]:
 
 
 def mooncake_a10(entry: str, degree: int, prompt: int, rate: float, count: int) -> list[Figure]:
-    """Qwen2.5-7B in 4 bits on A10s under SGLang: one server for prefill and one for decode, or two of both.
-
-    Taken: arithmetic in 16 bits; SGLang's default chunk for 24 GB (2,048 tokens), but this book's rules of
-    scheduling; PCIe 4.0 between the GPUs of a server; 100 Gb/s between servers, which the source leaves open.
-    """
+    """Qwen2.5-7B in 4 bits on A10s under SGLang: a server for prefill and one for decode, or two of both."""
     one = engine(QWEN2_5_7B_INT4, A10, degree, (prompt, 512))
     setups: dict[str, Deployment] = {
         "pd_1p1d": Disaggregated(one, one, handoff=RDMA_100G),
@@ -243,11 +288,7 @@ def mooncake_a10_tp2() -> list[Figure]:
 
 
 def mooncake_h800() -> list[Figure]:
-    """Qwen3-8B on eight H800 for prefill and eight for decode, one request at a time.
-
-    Taken: the 200 GB/s that the source names as the theoretical sum of its eight RoCE links; vLLM's default
-    budget for 80 GB (8,192 tokens).
-    """
+    """Qwen3-8B on eight H800 for prefill and eight for decode, one request at a time."""
     entry = "mooncake-h800-transfer"
     roce = Link("8 x RoCE", 200e9, source="the source's own theoretical maximum")
     one = engine(QWEN3_8B, H800, 8, token_budget=8192)  # only first tokens are asked for
@@ -261,15 +302,12 @@ def mooncake_h800() -> list[Figure]:
     ]
 
 
-def llm_d() -> list[Figure]:
-    """gpt-oss-120b on 16 H200: eight for prefill and two groups of four for decode, or 16 replicas.
-
-    Taken: 45 evenly spaced requests a second, as its load generator sends them, for 30 of its 120 seconds;
-    vLLM's default budget for 141 GB (8,192 tokens); replicas in turn; 400 Gb/s for the handoff.
-    """
+def llm_d(prefill_efficiency: Efficiency | None = None) -> list[Figure]:
+    """gpt-oss-120b on 16 H200: eight for prefill and two groups of four for decode, or 16 replicas."""
     entry = "llm-d-h200"
     requests = [Request(i / 45, 5000, 250) for i in range(45 * 30)]
     one = engine(GPT_OSS_120B, H200, 1, (5000, 250), token_budget=8192)
+    one = replace(one, efficiency=prefill_efficiency or one.efficiency)
     four = engine(GPT_OSS_120B, H200, 4, (5000, 250), token_budget=8192)
     handoff = kv_cache.transfer_time(GPT_OSS_120B, 5000, RDMA_400G)
     setups: dict[str, Deployment] = {
@@ -292,11 +330,7 @@ def llm_d() -> list[Figure]:
 
 
 def mori_io() -> list[Figure]:
-    """Qwen3-235B in FP8 on eight MI300X: how many of 100 requests keep to TTFT 1 s and ITL 50 ms.
-
-    Taken: token budgets and sequence limits from the commands in the post (TP8 like TP4); the 99th percentile
-    of a request's own gaps as its ITL; 400 Gb/s for the handoff, in write mode layer by layer.
-    """
+    """Qwen3-235B in FP8 on eight MI300X: how many of 100 requests keep to TTFT 1 s and ITL 50 ms."""
     model, gpu = QWEN3_235B_FP8, MI300X
     lengths = (2000, 1000)
     shared = {n: replace(engine(model, gpu, n, lengths, token_budget=8192), gpu=in_fp8(gpu)) for n in (4, 8)}
@@ -318,11 +352,7 @@ def mori_io() -> list[Figure]:
 
 
 def distserve() -> list[Figure]:
-    """A model of 13 billion parameters on A100s: the highest rate per GPU at which 90 % keep both promises.
-
-    Taken: OPT-13B, which its authors evaluate (the post names no model); steps of up to 2,048 tokens; NVLink
-    for the handoff. Prefill alone answers with one token; for decode alone prefill is made abundant.
-    """
+    """A model of 13 billion parameters on A100s: the highest rate per GPU at which 90 % keep to both."""
     one = engine(OPT_13B, A100_80GB, lengths=(512, 64))
     nvlink = between(A100_80GB)
     both, first, rest = SLO(ttft=0.4, tpot=0.040), SLO(ttft=0.4), SLO(ttft=None, tpot=0.040)
@@ -344,10 +374,7 @@ def distserve() -> list[Figure]:
 
 
 def splitwise() -> list[Figure]:
-    """Llama-2-70B in 16 bits on eight GPUs, one request at a time.
-
-    Taken: a token's step at the context of the shorter prompt.
-    """
+    """Llama-2-70B in 16 bits on eight GPUs, one request at a time."""
     found = []
     for name, gpu in {"h100": H100_SXM, "a100": A100_80GB}.items():
         one = engine(LLAMA_2_70B, gpu, 8)
@@ -385,19 +412,79 @@ def fabric_lib() -> list[Figure]:
     growth = {"layer_transfer_ms": 2.0, "layer_compute_ms": long.flops / short.flops}
     for key, predicted in growth.items():
         first, second = data.measurements()[entry][key]
-        found.append(Figure(entry, (key, "second / first"), "times", float(second / first), predicted))
+        growth_measured = (second / first).quantize(Decimal("0.01"))
+        found.append(Figure(entry, (key, "16K over 8K"), "times", growth_measured, predicted))
     return found
 
 
-ENTRIES: dict[str, Callable[[], list[Figure]]] = {
-    "guide-l40s": guide,
-    "mooncake-a10-tp4": mooncake_a10_tp4,
-    "mooncake-a10-tp2": mooncake_a10_tp2,
-    "mooncake-h800-transfer": mooncake_h800,
-    "llm-d-h200": llm_d,
-    "mori-io-mi300x": mori_io,
-    "distserve-a100": distserve,
-    "splitwise-llama2-70b": splitwise,
-    "kernel-database-qwen25-7b": kernel_database,
-    "fabric-lib-qwen3-235b": fabric_lib,
+@dataclass(frozen=True)
+class Entry:
+    """How an entry of the file is modelled: its function, the GPUs it needs, what else was taken."""
+
+    run: Callable[[], list[Figure]]
+    gpus: tuple[GPU, ...]
+    taken: str
+
+
+ENTRIES = {
+    "guide-l40s": Entry(
+        guide,
+        (L40S,),
+        "8,192 prompt tokens; vLLM's default budget for 48 GB, 2,048 tokens; the least loaded replica; rates "
+        "of 0.2, 0.4, 1 and 2 req/s; PCIe 4.0 for the handoff",
+    ),
+    "mooncake-a10-tp4": Entry(
+        mooncake_a10_tp4,
+        (A10,),
+        "Poisson arrivals; arithmetic in 16 bits; chunks of 2,048 tokens, SGLang's default for 24 GB, but "
+        "textbook scheduling; PCIe 4.0 between the GPUs of a server, 100 Gb/s between servers",
+    ),
+    "mooncake-a10-tp2": Entry(mooncake_a10_tp2, (A10,), "as for TP4"),
+    "mooncake-h800-transfer": Entry(
+        mooncake_h800,
+        (H800,),
+        "200 GB/s, which the source gives as the theoretical sum of its eight links; vLLM's default budget "
+        "for 80 GB, 8,192 tokens; no proxy, no CPU",
+    ),
+    "llm-d-h200": Entry(
+        llm_d,
+        (H200,),
+        "evenly spaced requests for 30 of the source's 120 seconds; vLLM's default budget for 141 GB, 8,192 "
+        "tokens; arithmetic in 16 bits; replicas in turn, the split pools by load; 400 Gb/s for the handoff",
+    ),
+    "mori-io-mi300x": Entry(
+        mori_io,
+        (MI300X,),
+        "Poisson arrivals; budgets and sequence limits from the commands in the post, TP8 like TP4; the 99th "
+        "percentile of a request's own gaps as its ITL; all arithmetic at the FP8 peak; 400 Gb/s for the "
+        "handoff, hidden layer by layer in write mode",
+    ),
+    "distserve-a100": Entry(
+        distserve,
+        (A100_80GB,),
+        "OPT-13B, which the authors evaluate, for the post names no model; steps of up to 2,048 tokens; for "
+        "prefill alone answers of one token, for decode alone 16 GPUs of prefill; NVLink for the handoff",
+    ),
+    "splitwise-llama2-70b": Entry(
+        splitwise, (H100_SXM, A100_80GB), "a token at the context of the shorter prompt"
+    ),
+    "kernel-database-qwen25-7b": Entry(
+        kernel_database, tuple(calibration.COVERED), "a context of 8,192 tokens for its 8k"
+    ),
+    "fabric-lib-qwen3-235b": Entry(fabric_lib, (), "prompts of 8,192 and 16,384 tokens"),
 }
+
+
+@cache
+def predict(entry: str) -> tuple[Figure, ...]:
+    """Return the figures of an entry, worked out once."""
+    return tuple(ENTRIES[entry].run())
+
+
+def modelled(entry: str) -> str:
+    """Return what was taken to model an entry, and whose efficiencies were used."""
+    lent = {gpu: calibration.stand_in(gpu) for gpu in ENTRIES[entry].gpus}
+    whose = [
+        f"{gpu.name}'s" if gpu == own else f"{own.name}'s for the {gpu.name}" for gpu, own in lent.items()
+    ]
+    return ENTRIES[entry].taken + (f". Efficiencies: the {', the '.join(whose)}" if whose else "")

@@ -5,6 +5,7 @@ piece adds. Both accept any text: what is malformed stays in the content, and no
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from lib import checks
 
 TAGS = {"<think>": "</think>", "<tool_call>": "</tool_call>"}
+OPENING = re.compile("|".join(TAGS))
 KIND = {"<think>": "reasoning", "<tool_call>": "tool_call"}
 
 
@@ -59,12 +61,13 @@ def pieces(text: str) -> list[Piece]:
     """Return the text in pieces that, put together with their tags, are the text again."""
     found, at = [], 0
     while at < len(text):
-        start, tag = min((text.find(tag, at) % (len(text) + 1), tag) for tag in TAGS)
+        opening = OPENING.search(text, at)
+        start, inside = opening.span() if opening else (len(text), len(text))
         if start > at:
             found.append(Piece("content", text[at:start]))
-        if start == len(text):
+        if not opening:
             break
-        inside = start + len(tag)
+        tag = opening[0]
         end = text.find(TAGS[tag], inside)
         if end < 0:
             found.append(Piece(KIND[tag], text[inside:], tag))

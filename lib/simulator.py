@@ -870,6 +870,17 @@ class Trace:
         """Percentile `q` of the pooled gaps."""
         return percentile(self.pooled_gaps, q)
 
+    def share_with_prefill(self, tokens: int = 1) -> float:
+        """Share of the pooled gaps whose step also computes at least `tokens` tokens of prompts."""
+        slowed = [
+            run.batch - run.joined
+            for engine, runs in enumerate(self.runs)
+            if self.roles[engine] != "prefill"
+            for run in runs
+            if run.chunks and sum([chunk for _, chunk, _ in run.chunks]) >= tokens
+        ]
+        return sum(slowed) / sum([count for _, count in self.pooled_gaps])
+
 
 def percentile(values: Sequence[float] | Sequence[tuple[float, int]], q: float) -> float:
     """The value below which `q` % of the values lie, by linear interpolation between the two nearest ranks.

@@ -1,10 +1,16 @@
-"""What tests share: the Chromium of the machine."""
+"""What tests share: the Chromium of the machine, and the built site on localhost."""
 
+import functools
+import http.server
 import os
 import shutil
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from lib.press import build
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 QUIET = (
@@ -39,3 +45,31 @@ def browser() -> Iterator:
         browser = playwright.chromium.launch(executable_path=path, args=list(QUIET))
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def site() -> Path:
+    """The folder of the site, built anew where anything has changed."""
+    assert build.build(quiet=True) == 0, "the book does not build: see _build/build.log"
+    return build.SITE
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves files in silence, and lets the browser keep none, so that each page's weight is its own."""
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-store")
+        super().end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def address(site: Path) -> Iterator[str]:
+    """The address, with its last slash, at which the site is served."""
+    handler = functools.partial(Handler, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        server.shutdown()

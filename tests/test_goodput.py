@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import lib.data
-from lib.goodput import SLO, Goodput, attainment, goodput, met
+from lib.goodput import SLO, Goodput, attainment, goodput, mean_of, met, play
 from lib.hardware import L40S
 from lib.models import QWEN2_5_7B
 from lib.simulator import Collocated, Disaggregated, Engine, simulate
@@ -133,3 +133,12 @@ def test_an_impossible_slo_is_refused(limits, message):
 def test_a_search_without_sense_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         goodput(CLOCKWORK, SLO(ttft=1), **arguments)
+
+
+def test_a_load_is_played_once_for_each_seed_and_averaged_over_them():
+    traces = play(CLOCKWORK, 0.5, workload=lambda rate, seed: poisson(rate, seed, seed), seeds=(1, 3))
+    assert [len(trace) for trace in traces] == [1, 3]
+    assert mean_of(len, traces) == 2
+    assert mean_of(attainment, traces, SLO(ttft=10)) == 1
+    with pytest.raises(ValueError, match="traces is empty"):
+        mean_of(len, [])

@@ -1,7 +1,6 @@
 """What others measured: the file, its copies, and a prediction or a reason for every number in it."""
 
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,7 @@ BOOK = Path(__file__).parents[1] / "book"
 every_entry = pytest.mark.parametrize("entry", ENTRIES)
 
 
-@cache
-def predictions(entry):
-    return ENTRIES[entry]()
+predictions = measured.predict
 
 
 # ------------------------------------------------------------------ the file
@@ -81,7 +78,7 @@ def test_predictions_are_of_the_right_order_of_magnitude_or_worse(entry):
 def test_nothing_is_predicted_or_measured_faster_than_perfect_gpus(entry, monkeypatch):
     reached = predictions(entry)
     monkeypatch.setattr(calibration, "efficiency", lambda gpu: Efficiency())
-    for perfect, real in zip(ENTRIES[entry](), reached, strict=True):
+    for perfect, real in zip(ENTRIES[entry].run(), reached, strict=True):
         if real.counts:
             assert perfect.predicted <= real.predicted
             assert perfect.predicted <= real.measured
@@ -97,9 +94,36 @@ def test_no_token_of_the_guide_is_faster_than_its_weights_can_be_read(monkeypatc
 def test_what_was_fitted_or_given_does_not_count():
     for entry in ("kernel-database-qwen25-7b", "fabric-lib-qwen3-235b"):
         assert not any(figure.counts for figure in predictions(entry) if figure.unit == "ms")
-    assert Figure("a", ("b",), "ms", 2.0, 1.0).factor == 0.5
-    assert not Figure("a", ("b",), "ms", 2.0, 1.0, "why").counts
-    assert not Figure("a", ("b",), "ms", 2.0, None).counts
+    assert Figure("a", ("b",), "ms", 2, 1.0).factor == 0.5
+    assert not Figure("a", ("b",), "ms", 2, 1.0, "why").counts
+    assert not Figure("a", ("b",), "ms", 2, None).counts
+
+
+@every_entry
+def test_the_page_shows_every_number_of_an_entry(entry):
+    record = (BOOK / "printed" / "measured.txt").read_text("utf8")
+    shown = {line.strip() for line in record.splitlines()}
+    assert f"Measured on: {data.measurements()[entry]['setup']}" in shown
+    assert f"Published in: {data.measurements()[entry]['source']}" in shown
+    for figure in predictions(entry):
+        row = f"{figure.name}, {figure.unit} | {figure.printed:,} | "
+        if figure.why != measured.GIVEN:
+            assert any(line.startswith(row) for line in shown), row
+
+
+@every_entry
+def test_figures_of_an_entry_have_names_of_their_own(entry):
+    names = [figure.name for figure in predictions(entry)]
+    assert len(set(names)) == len(names)
+
+
+def test_too_fast_is_too_short_a_time_or_too_high_a_rate():
+    assert Figure("a", ("b",), "ms", 2, 1.0).too_fast
+    assert not Figure("a", ("b",), "s", 2, 3.0).too_fast
+    assert Figure("a", ("b",), "req/s per GPU", 2, 3.0).too_fast
+    assert not Figure("a", ("b",), "of 100", 2, 1.0).too_fast
+    assert not Figure("a", ("b",), "times", 2, 3.0).too_fast
+    assert not Figure("a", ("b",), "ms", 2, 1.0, "why").too_fast
 
 
 def test_predictions_take_the_unit_of_the_measurement():

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +30,10 @@ WORDS = [
     "x",
     " ",
 ]
+NAMED = '{"name": "f"}'
+TAG_IN_TEXT = '<tool_call>{"name": "f", "args": "</tool_call>"}'  # the first closing tag ends the call
+DEEP = f"<tool_call>{'[' * 100_000}</tool_call>"
+LONG_NUMBER = f'<tool_call>{{"name": "f", "args": {"9" * 5000}}}</tool_call>'
 ANYTHING = st.lists(st.sampled_from(WORDS) | st.text(max_size=3)).map("".join)
 
 
@@ -55,10 +61,58 @@ def test_the_toy_answer_splits_as_published():
         ("<tool_call>[1]</tool_call>", Reply("<tool_call>[1]</tool_call>", None, [])),
         ('<tool_call>{"name": "f"}', Reply('<tool_call>{"name": "f"}', None, [])),
         ('a<tool_call>{"name": "f"}</tool_call>b', Reply("ab", None, [{"name": "f"}])),
+        ("<<think>a<</think>>", Reply("<>", "a<", [])),
+        ("<thi<think>nk>a</think>", Reply("<thi", "nk>a", [])),
+        ("<think></think>", Reply(None, None, [])),
+        (
+            '<think><tool_call>{"name": "f"}</tool_call></think>',
+            Reply(None, f"<tool_call>{NAMED}</tool_call>", []),
+        ),
+        (
+            "<tool_call><think>a</think></tool_call>",
+            Reply("<tool_call><think>a</think></tool_call>", None, []),
+        ),
+        (
+            f"<tool_call><tool_call>{NAMED}</tool_call>",
+            Reply(f"<tool_call><tool_call>{NAMED}</tool_call>", None, []),
+        ),
+        (TAG_IN_TEXT, Reply(TAG_IN_TEXT, None, [])),
+        (f"<tool_call>{NAMED}{NAMED}</tool_call>", Reply(f"<tool_call>{NAMED}{NAMED}</tool_call>", None, [])),
+        (DEEP, Reply(DEEP, None, [])),
+        (LONG_NUMBER, Reply(LONG_NUMBER, None, [])),
+        ("<tool_call>{}</tool_call>", Reply("<tool_call>{}</tool_call>", None, [])),
+        ("<tool_call></tool_call>", Reply("<tool_call></tool_call>", None, [])),
+        ('<tool_call>{"name": 1}</tool_call>', Reply('<tool_call>{"name": 1}</tool_call>', None, [])),
+        ("\ud800<think>\udfff", Reply("\ud800", "\udfff", [])),
     ],
 )
 def test_malformed_output_stays_in_the_message(text, reply):
     assert derender(text) == reply
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think>a</think><tool_call>{}</tool_call>",
+        "<<think>a<</think>>",
+        TAG_IN_TEXT,
+        "<think><think></think></think>",
+    ],
+)
+def test_a_tag_may_be_cut_anywhere(text):
+    for first in range(len(text) + 1):
+        for second in range(first, len(text) + 1):
+            parser = Parser()
+            for chunk in (text[:first], text[first:second], text[second:]):
+                parser.feed(chunk)
+            assert parser.pieces() == pieces(text)
+
+
+def test_many_tags_are_no_more_work_than_their_length():
+    many = "<think></think>" * 50_000
+    start = time.perf_counter()
+    assert len(pieces(many)) == 50_000
+    assert time.perf_counter() - start < 2  # many seconds where each tag is sought to the end
 
 
 @given(ANYTHING)

@@ -111,7 +111,7 @@ def test_html_is_recorded_as_it_looks_before_any_plainer_form():
         ('<abbr title="about 5 s">TTFT</abbr>', ["alt: about 5 s", "TTFT"]),
         ('<img src="x" alt="rises to 6">', ["alt: rises to 6"]),
         ('<input value="7"><span aria-label="8 ms"></span>', ["alt: 7", "alt: 8 ms"]),
-        ('<div role="region" aria-label="Table: a">1</div>', ["1"]),
+        ('<div role="group" aria-label="Table: a">1</div>', ["1"]),
         ("<details><summary>More 1</summary>2</details>", ["More 1", "2"]),
     ],
 )

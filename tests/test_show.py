@@ -39,8 +39,11 @@ def test_a_table_has_headers_with_a_scope_and_numbers_flush_right():
     assert markup.count('<th scope="col">') == 3
     assert markup.count('<th scope="row">') == 2
     assert "<td>yes</td><td>a</td>" in markup
-    assert '<td class="number">' in table({"a": ["x"], "b": [1]}).markup
-    assert 'role="region" tabindex="0" aria-label="Two"' in markup
+    assert '<th scope="col" class="number">b</th>' in table({"a": ["x"], "b": [1]}).markup
+    assert '<td class="number">1,024</td>' in table({"a": ["x", "y"], "b": ["1,024", "–"]}).markup
+    assert '<td class="number">' not in table({"a": ["x", "y"], "b": ["1,024", "about 2"]}).markup
+    assert "<thead><tr><td></td>" in table({"": ["x"], "b": [1]}).markup, "an empty header names nothing"
+    assert 'role="group" tabindex="0" aria-label="Two"' in markup
     assert 'aria-label="Table: a, b"' in table({"a": ["x"], "b": [1]}).markup
 
 

@@ -175,6 +175,14 @@ def test_pooled_gaps_count_every_gap_once():
     assert folded == pytest.approx(every, abs=1e-12)
 
 
+def test_the_share_of_gaps_that_wait_for_a_prompt_is_counted_by_hand():
+    requests = [Request(0, 10, 11), Request(0.5, 25, 1)]  # 10 gaps; 9 + 9 + 7 tokens of the second prompt
+    trace = simulate(requests, Collocated(CLOCKWORK))
+    assert trace.share_with_prefill() == 0.3
+    assert trace.share_with_prefill(9) == 0.2
+    assert simulate(requests, Disaggregated(CLOCKWORK, CLOCKWORK)).share_with_prefill() == 0
+
+
 def test_tensor_parallelism_divides_the_work_but_not_the_overhead():
     one, four = (
         simulate([Request(0, 1000, 2)], Collocated(replace(OWN, tensor_parallel=n))).ttft[0] - 0.002

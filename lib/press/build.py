@@ -18,7 +18,6 @@ QUICK = "import sys; sys.modules['rfc3987_syntax'] = None"  # a grammar that jso
 JUPYTER_BOOK = f"{QUICK}; from jupyter_book.cli.main import main; main()"
 
 
-
 def build(record: bool = False, quiet: bool = False) -> int:
     """Build the book with Jupyter Book, warnings as errors; return its exit status.
 

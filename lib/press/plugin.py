@@ -1,4 +1,4 @@
-"""Pytest plugin: nbmake runs the chapters, which are MyST notebooks, and each must print what its record says."""
+"""Pytest plugin: nbmake runs the chapters, MyST notebooks, and each must print what its record says."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ class Drift(Exception):
     """A chapter prints something else than its record, or states a problem."""
 
 
-class ChapterItem(NotebookItem):  # type: ignore[misc]
+class ChapterItem(NotebookItem):
     """Executes a chapter through nbmake, compares it, and keeps it for the build of the site."""
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         """Show a drift as the difference it is."""
-        return str(excinfo.value) if isinstance(excinfo.value, Drift) else super().repr_failure(excinfo, style)
+        drift = isinstance(excinfo.value, Drift)
+        return str(excinfo.value) if drift else super().repr_failure(excinfo, style)
 
     def runtest(self) -> None:
         """Run the test."""

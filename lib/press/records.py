@@ -65,7 +65,7 @@ def drawn(svg: str) -> str:
 
 def spoken(tag: str) -> list[str]:
     """Return what a tag shows on hovering, or says to who cannot see; not what a box is named."""
-    return [] if 'role="region"' in tag else SPOKEN.findall(tag)
+    return [] if 'role="group"' in tag else SPOKEN.findall(tag)
 
 
 def output_text(output: dict[str, Any]) -> str:
@@ -91,7 +91,7 @@ def unreadable(output: dict[str, Any]) -> str:
     shown = next((mime for mime in BEFORE if mime in data), None)
     if shown is None and "text/html" not in data:
         shown = next((mime for mime in PIXELS if mime in data), None)
-    return f"an output is {shown}, which no record can hold: use press.figures, a table or text" if shown else ""
+    return f"an output is {shown}, which no record holds: use press.figures, a table or text" if shown else ""
 
 
 def cell_text(cell: Any) -> str:

@@ -6,7 +6,9 @@ import inspect
 import math
 import os
 import platform
+import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -48,29 +50,39 @@ def table(columns: dict[str, Sequence[object]], caption: str = "") -> Html:
 
 
 def table_markup(columns: dict[str, Sequence[object]], caption: str = "") -> str:
-    """Return the HTML of a table with a header row, and with row headers in the first column."""
-    head = "".join(f'<th scope="col">{escape(header)}</th>' for header in columns)
+    """Return the HTML of a table with a header row, and with row headers in the first column.
+
+    Columns of numbers after the first are set flush right; a table too wide for its page scrolls in its box.
+    """
+    numeric = [False, *(all(map(is_number, cells)) for cells in list(columns.values())[1:])]
+    kinds = [' class="number"' * here for here in numeric]
+    head = "".join(
+        f'<th scope="col"{kind}>{escape(header)}</th>' if header else "<td></td>"
+        for header, kind in zip(columns, kinds, strict=True)
+    )
     body = ""
     for first, *rest in zip(*columns.values(), strict=True):
-        body += f'<tr><th scope="row">{escape(cell(first))}</th>'
-        body += (
-            "".join(f"<td{NUMBER_CLASS * is_number(value)}>{escape(cell(value))}</td>" for value in rest)
-            + "</tr>"
+        cells = "".join(
+            f"<td{kind}>{escape(cell(value))}</td>" for value, kind in zip(rest, kinds[1:], strict=True)
         )
+        body += f'<tr><th scope="row">{escape(cell(first))}</th>{cells}</tr>'
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    label = escape(caption or f"Table: {', '.join(columns)}")
+    label = escape(caption or f"Table: {', '.join(filter(None, columns))}")
     return (
-        f'<div class="table-box" role="region" tabindex="0" aria-label="{label}">'
+        f'<div class="table-box {SCROLLS}" role="group" tabindex="0" aria-label="{label}">'
         f'<table class="table">{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
     )
 
 
-NUMBER_CLASS = ' class="number"'
+SCROLLS = "pst-scrollable-table-container"  # the theme's script takes the tab stop away where nothing scrolls
+NUMERIC = re.compile(r"[-−+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a cell is set flush right."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Tell whether a cell belongs into a column of numbers."""
+    if isinstance(value, str):
+        return value == "–" or NUMERIC.fullmatch(value) is not None
+    return value is None or (isinstance(value, (int, float, Decimal)) and not isinstance(value, bool))
 
 
 def cell(value: object) -> str:
@@ -79,7 +91,7 @@ def cell(value: object) -> str:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, int):
         return f"{value:,}"
-    if isinstance(value, float) and math.isfinite(value):
+    if isinstance(value, (float, Decimal)) and math.isfinite(value):
         return f"{value:,}"
     return str(value)
 
@@ -115,7 +127,7 @@ def source(*functions: Callable[..., Any] | type) -> Html:
         name = escape(function.__qualname__)
         blocks.append(
             f'<figure class="source"><figcaption><code>{name}</code> in {link}</figcaption>'
-            f'<div class="highlight" role="region" tabindex="0" aria-label="Source of {name}">'
+            f'<div class="highlight" role="group" aria-label="Source of {name}">'
             f"{highlighted(inspect.cleandoc(chr(10) + ''.join(lines)))}</div></figure>"
         )
     return Html("".join(blocks), "\n".join(inspect.getsource(function) for function in functions), code=True)

@@ -63,6 +63,7 @@ def configure(app: Sphinx, config: Any) -> None:
     config.html_theme_options = {
         **config.html_theme_options,
         "primary_sidebar_end": [],
+        "use_fullscreen_button": False,
         "repository_url": known,
         "repository_branch": os.environ.get("GITHUB_REF_NAME", "main"),
         "path_to_docs": "",
@@ -117,11 +118,11 @@ def link_source(app: Sphinx, pagename: str, templatename: str, context: dict[str
 # ---- blocks that open and close without JavaScript
 
 
-class Details(nodes.General, nodes.Element):  # type: ignore[misc]
+class Details(nodes.General, nodes.Element):
     """A block that is closed at first."""
 
 
-class Summary(nodes.General, nodes.TextElement):  # type: ignore[misc]
+class Summary(nodes.General, nodes.TextElement):
     """What is seen of it then."""
 
 
@@ -151,25 +152,36 @@ def open_tag(tag: str) -> tuple[Any, Any]:
     return visit, depart
 
 
-def name_summaries(
-    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any
-) -> None:
-    """Let a folded cell be called by the words that it shows."""
-    if "body" in context:
-        context["body"] = context["body"].replace('<summary aria-label="Toggle hidden content">', "<summary>")
+MENDED = {
+    '<summary aria-label="Toggle hidden content">': "<summary>",  # called by the words that it shows
+    ' role="doc-biblioentry"': ' role="listitem"',  # deprecated, and not allowed in a list
+}
+
+
+def mend(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Mend what others' extensions write in ways that screen readers stumble over."""
+    for wrong, right in MENDED.items():
+        if "body" in context:
+            context["body"] = context["body"].replace(wrong, right)
 
 
 # ---- weight
 
 
 def lighten(app: Sphinx, error: Exception | None) -> None:
-    """Drop the theme's icon fonts, 0.7 MB a page: `icons.css` draws the few icons that the book shows."""
+    """Drop pages that are no more, and scripts and fonts that none asks for: `icons.css` draws the icons."""
     if error is not None or app.builder.format != "html":
         return
+    there = {"index", "search", *app.env.found_docs, *(path.with_suffix("").as_posix() for path in modules())}
+    for path in Path(app.outdir).rglob("*.html"):
+        name = path.relative_to(app.outdir).with_suffix("").as_posix()
+        if name not in there and not name.startswith("_static/"):
+            path.unlink()
     static = Path(app.outdir) / "_static"
     shutil.rmtree(static / "vendor", ignore_errors=True)
-    for path in [*static.glob("scripts/fontawesome.js*"), *static.rglob("*.map")]:
-        path.unlink(missing_ok=True)
+    unused = [path for name in ("fontawesome", "bootstrap") for path in static.glob(f"scripts/{name}.js*")]
+    for path in {*unused, *static.rglob("*.map")}:
+        path.unlink()
     style = static / "styles" / "pydata-sphinx-theme.css"
     text = style.read_text("utf8")
     text = re.sub(r"@font-face\{[^}]*Font Awesome[^}]*\}", "", text)
@@ -183,7 +195,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", configure)
     app.connect("html-collect-pages", source_pages)
     app.connect("html-page-context", link_source)
-    app.connect("html-page-context", name_summaries)
+    app.connect("html-page-context", mend)
     app.connect("doctree-resolved", fold)
     app.connect("build-finished", lighten)
     app.add_node(Details, html=open_tag("details"))

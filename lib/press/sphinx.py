@@ -14,6 +14,7 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
 from lib.press import prose, records, run
+from lib.press.show import SCROLLS
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +128,8 @@ def inline_math(self: Any, node: nodes.math) -> None:
 
 def block_math(self: Any, node: nodes.math_block) -> None:
     """Write a displayed formula as MathML, with its number when it has one."""
-    self.body.append(self.starttag(node, "div", CLASS="math-block", role="region", tabindex="0"))
+    label = {"role": "group", "aria-label": "Equation", "tabindex": "0"}
+    self.body.append(self.starttag(node, "div", CLASS=f"math-block {SCROLLS}", **label))
     self.body.append(mathml(node.astext(), "block"))
     if node.get("number"):
         self.body.append(f'<span class="eqno">({node["number"]})</span>')

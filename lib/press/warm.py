@@ -50,7 +50,7 @@ class Book:
         return record, [*problems, *filter(None, [self.warnings.getvalue()])]
 
 
-class Raised(Exception):  # noqa: N818
+class Raised(Exception):
     """A cell raised; the message says what."""
 
 

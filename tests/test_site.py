@@ -1,0 +1,481 @@
+"""The site as a reader meets it: every page, in light, in dark and on a phone, with scripts and without."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin
+
+import pytest
+import yaml
+
+from lib.press import site as press
+from lib.press.run import ROOT
+
+HEAVIEST = 700_000  # bytes of a page, over all its responses, text as gzip
+PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+ALL = {"runOnly": TAGS, "rules": {"label-content-name-mismatch": {"enabled": True}}}
+COLOURS = ["color-contrast", "link-in-text-block"]
+RULES = {  # a slow rule runs once for each set of colours, the others once for each layout
+    "light": ALL,
+    "dark": {"runOnly": COLOURS},
+    "phone": ALL | {"rules": ALL["rules"] | {rule: {"enabled": False} for rule in COLOURS}},
+}
+TEXT = {".html", ".css", ".js", ".svg", ".json", ".txt"}
+KNOWN: dict[str, str] = {}  # rule of axe-core that a page breaks -> why that is left as it is
+
+
+def chapters(node: object) -> Iterator[str]:
+    """Yield the pages of a table of contents."""
+    if isinstance(node, dict):
+        yield from (node[key] for key in ("root", "file") if key in node)
+        for value in node.values():
+            yield from chapters(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from chapters(value)
+
+
+CHAPTERS = list(chapters(yaml.safe_load((ROOT / "_toc.yml").read_text("utf8"))))
+PAGES = [*CHAPTERS, "search", "lib/roofline"]  # the copies of other modules look like that one
+every_page = pytest.mark.parametrize("page", PAGES)
+every_chapter = pytest.mark.parametrize("page", CHAPTERS)
+
+
+# ---- what the files say
+
+
+class Markup(HTMLParser):
+    """The parts of a page that the tests below ask for."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.ids: Counter[str] = Counter()
+        self.links: list[tuple[str, str, str]] = []  # tag, attribute, address
+        self.images: list[tuple[bool, str | None]] = []  # in the article?, text alternative
+        self.tables: list[int] = []  # header cells
+        self.equations = 0
+        self.inside: list[str] = []
+        self.text: list[str] = []
+        self.feed(path.read_text("utf8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag in ("article", "script", "style", "pre", "math"):
+            self.inside.append(tag)
+        self.ids.update([given["id"]] if given.get("id") else [])
+        self.links += [(tag, name, value or "") for name, value in attrs if name in ("href", "src")]
+        if tag == "meta" and given.get("http-equiv", "").lower() == "refresh":
+            self.links.append((tag, "content", given["content"].partition("url=")[2]))
+        if tag == "img" or (tag == "svg" and given.get("role") == "img"):
+            self.images.append(("article" in self.inside, given.get("alt", given.get("aria-label"))))
+        self.tables += [0] if tag == "table" else []
+        if tag == "th":
+            self.tables[-1] += 1
+        self.equations += tag == "math"
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.inside and self.inside[-1] == tag:
+            self.inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if "article" in self.inside and not {"script", "style", "pre", "math"} & set(self.inside):
+            self.text.append(data)
+
+
+@pytest.fixture(scope="session")
+def markup(site: Path) -> dict[str, Markup]:
+    """Every HTML file of the site, by its path."""
+    return {path.relative_to(site).as_posix(): Markup(path) for path in sorted(site.rglob("*.html"))
+            if not path.is_relative_to(site / "_static")}  # fmt: skip
+
+
+def test_every_internal_link_leads_to_a_page_and_an_anchor_that_exist(site, markup):
+    dead = []
+    for name, page in markup.items():
+        for tag, _, link in page.links:
+            there, anchor = urldefrag(urljoin(f"https://book.test/{name}", link))
+            if not there.startswith("https://book.test/") or link == "#":
+                continue
+            path = unquote(there.removeprefix("https://book.test/")).partition("?")[0] or "index.html"
+            anchor = unquote(anchor)
+            if not (site / path).is_file():
+                dead.append(f"{name}: {link} ({tag})")
+            elif anchor and path in markup and anchor not in markup[path].ids:
+                dead.append(f"{name}: {link}: no such anchor")
+    assert not dead, "\n".join(sorted(set(dead)))
+
+
+def test_nothing_is_loaded_from_another_host(markup):
+    loading = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src")}
+    found = [
+        f"{name}: {link}"
+        for name, page in markup.items()
+        for tag, attribute, link in page.links
+        if (tag, attribute) in loading and re.match(r"(?:https?:)?//", link)
+    ]
+    assert not found
+
+
+def test_no_id_occurs_twice_on_a_page(markup):
+    assert not {
+        name: twice
+        for name, page in markup.items()
+        if (twice := [name for name, count in page.ids.items() if count > 1])
+    }
+
+
+def test_every_image_has_a_text_alternative(markup):
+    silent = [
+        n for n, page in markup.items() for inside, alt in page.images if alt is None or (inside and not alt)
+    ]
+    assert not silent
+    assert sum(inside for page in markup.values() for inside, _ in page.images), "no figure was found at all"
+
+
+def test_every_table_has_header_cells(markup):
+    assert not [name for name, page in markup.items() if 0 in page.tables]
+    assert any(page.tables for page in markup.values()), "no table was found at all"
+
+
+def test_equations_are_mathml_and_no_tex_is_left(markup):
+    assert any(page.equations for page in markup.values()), "no equation was found at all"
+    left = {
+        name: found
+        for name, page in markup.items()
+        if (found := re.findall(r"\\\(|\\\[|\$\$|\\(?:frac|sum|cdot|text|begin)\b", " ".join(page.text)))
+    }
+    assert not left
+
+
+def test_every_equation_could_be_converted(site):
+    """latex2mathml passes through what it does not know, such as the & of an unknown environment."""
+    left = []
+    for path in site.glob("book/**/*.html"):
+        for math in re.findall(r"<math\b.*?</math>", path.read_text("utf8"), flags=re.S):
+            left += [
+                (path.name, math) for wrong in ("&amp;<", "&#x00026;", "<mi>\\", "<mo>\\") if wrong in math
+            ]
+    assert not left
+
+
+def test_source_listings_lead_to_the_line_that_they_show(site, markup):
+    links = 0
+    for name, page in markup.items():
+        for _, _, link in page.links:
+            if name.startswith("book/") and "/lib/" in link and ".html#L" in link:
+                path, line = urldefrag(urljoin(name, link))
+                code = (site / path).read_text("utf8")
+                text = re.search(rf'id="{line}">(.*)</span>$', code, flags=re.M)
+                assert text, link
+                assert re.search(r"\b(def|class)\b|@", re.sub(r"<[^>]+>", "", text[1])), (
+                    f"{name}: {link}: {text[1]}"
+                )
+                links += 1
+    assert links, "no listing was found at all"
+
+
+# ---- what a browser shows
+
+
+@dataclass
+class Visit:
+    """One page as Chromium saw it: on a desk in light, then in dark, then on a phone."""
+
+    outside: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    weight: int = 0
+    overflow: int = 0
+    found: dict[str, list[str]] = field(default_factory=dict)
+    faint: dict[str, list[str]] = field(default_factory=dict)
+    small: list[str] = field(default_factory=list)
+    strokes: dict[str, list[str]] = field(default_factory=dict)
+
+
+FAINT = """() => {
+  const parts = colour => colour.match(/[\\d.]+/g).map(Number);
+  const light = colour => parts(colour).slice(0, 3).map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const paper = light(getComputedStyle(document.body).backgroundColor);
+  return [...document.querySelectorAll("svg.plot text")].filter(text => {
+    const ink = light(getComputedStyle(text).fill);
+    return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05) < 4.5;
+  }).map(text => text.textContent.trim());
+}"""
+SMALL = """() => [...document.querySelectorAll("svg.plot")].flatMap(svg => {
+  const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+  return [...svg.querySelectorAll("text")].filter(text => {
+    const box = text.getBoundingClientRect();
+    return scale * parseFloat(getComputedStyle(text).fontSize) < 9 || box.left < 0 || box.right > innerWidth;
+  }).map(text => text.textContent.trim());
+})"""
+STROKES = """() => [...document.querySelectorAll("svg.plot [style*='var(--'], svg.plot text")]
+  .map(part => getComputedStyle(part).stroke + getComputedStyle(part).fill)"""
+AXE = """rules => axe.run(document, {
+  ...rules, resultTypes: ["violations"], preload: false,
+}).then(({violations}) => violations.map(({id, nodes}) => [id, nodes.length, nodes[0].html.slice(0, 200)]))"""
+
+
+@pytest.fixture(scope="session")
+def visit(browser, address, site) -> Callable[[str], Visit]:
+    """A function that visits a page once, and remembers."""
+    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf8")
+
+    def weight(url: str) -> int:
+        path = site / unquote(url.removeprefix(address)).partition("?")[0]
+        body = path.read_bytes() if path.is_file() else b""
+        return len(gzip.compress(body, 6)) if path.suffix in TEXT else len(body)
+
+    @cache
+    def visit(page: str) -> Visit:
+        seen = Visit()
+        context = browser.new_context(viewport=DESK, color_scheme="light", reduced_motion="reduce")
+        tab = context.new_page()
+        asked, answers = [], []
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.on("response", lambda response: answers.append((response.status, response.url)))
+        tab.on("pageerror", lambda error: seen.complaints.append(str(error)))
+        tab.on("console", lambda m: m.type in ("error", "warning") and seen.complaints.append(m.text))
+        tab.goto(f"{address}{page}.html", wait_until="networkidle")
+        tab.evaluate("document.querySelectorAll('details').forEach(block => { block.open = true })")
+        seen.outside = [url for url in asked if not url.startswith((address, "data:", "blob:"))]
+        seen.broken = [f"{status} {url}" for status, url in answers if status >= 400]
+        seen.weight = sum(weight(url) for _, url in answers if url.startswith(address))
+        tab.evaluate(axe)
+
+        def look(name: str) -> None:
+            tab.wait_for_timeout(350)  # until the theme has seen what scrolls now
+            found = tab.evaluate(AXE, RULES[name])
+            seen.found[name] = [
+                f"{rule}: {count} × {html}" for rule, count, html in found if rule not in KNOWN
+            ]
+            seen.faint[name] = tab.evaluate(FAINT)
+            seen.strokes[name] = tab.evaluate(STROKES)
+
+        look("light")
+        while tab.evaluate("document.documentElement.dataset.theme") != "dark":
+            tab.locator(".theme-switch-button").first.click()
+        look("dark")
+        tab.set_viewport_size(PHONE)
+        seen.overflow = tab.evaluate("document.documentElement.scrollWidth") - PHONE["width"]
+        look("phone")
+        seen.small = tab.evaluate(SMALL)
+        context.close()
+        return seen
+
+    return visit
+
+
+@every_page
+def test_page_asks_no_other_host(visit, page):
+    assert visit(page).outside == []
+
+
+@every_page
+def test_page_finds_all_it_asks_for_and_complains_of_nothing(visit, page):
+    assert visit(page).broken == []
+    assert visit(page).complaints == []
+
+
+@every_page
+def test_page_is_light(visit, page):
+    assert 20_000 < visit(page).weight <= HEAVIEST
+
+
+@every_page
+def test_page_does_not_scroll_sideways_on_a_phone(visit, page):
+    assert visit(page).overflow <= 0
+
+
+@every_page
+@pytest.mark.parametrize("look", ["light", "dark", "phone"])
+def test_page_is_accessible(visit, page, look):
+    assert not visit(page).found[look], "\n".join(visit(page).found[look])
+
+
+@every_chapter
+def test_text_in_figures_stands_out_from_the_page(visit, page):
+    assert visit(page).faint == {"light": [], "dark": [], "phone": []}
+
+
+@every_chapter
+def test_text_in_figures_is_large_enough_on_a_phone(visit, page):
+    assert visit(page).small == []
+
+
+@every_chapter
+def test_figures_take_the_colours_of_the_theme(visit, page):
+    light, dark = visit(page).strokes["light"], visit(page).strokes["dark"]
+    assert not [colour for colour, other in zip(light, dark, strict=True) if colour == other]
+
+
+# ---- without scripts, and without a mouse
+
+
+@pytest.fixture(scope="session")
+def plain(browser, address):
+    """A tab in which no script runs."""
+    context = browser.new_context(viewport=PHONE, java_script_enabled=False)
+    yield context.new_page()
+    context.close()
+
+
+@every_chapter
+def test_page_can_be_read_without_scripts(plain, address, page):
+    plain.goto(f"{address}{page}.html")
+    article = plain.locator("article")
+    assert article.locator("h1").is_visible()
+    assert article.locator("p, dl, table").first.is_visible()
+    for equation in article.locator("math").all():
+        assert equation.is_visible()
+    for block in article.locator("details").all():
+        summary = block.locator("> summary")
+        if summary.is_visible():  # a figure's data may stand inside a closed solution, which opens first
+            summary.click()
+            assert block.locator("> :not(summary)").first.is_visible()
+    for table in article.locator("table").all():
+        assert table.is_visible()
+    for code in article.locator("pre").all():
+        assert code.is_visible()
+
+
+@pytest.fixture
+def tab(browser, address):
+    """A fresh tab on the roofline chapter."""
+    context = browser.new_context(viewport=DESK, reduced_motion="reduce")
+    tab = context.new_page()
+    tab.goto(f"{address}book/roofline.html", wait_until="networkidle")
+    yield tab
+    context.close()
+
+
+def focus(tab) -> str:
+    """Return the text or label of the element that the keyboard acts on."""
+    return tab.evaluate("document.activeElement.ariaLabel || document.activeElement.innerText || ''").strip()
+
+
+def test_first_stop_of_the_keyboard_skips_to_the_text(tab):
+    tab.keyboard.press("Tab")
+    assert focus(tab) == "Skip to main content"
+    tab.keyboard.press("Enter")
+    assert tab.url.endswith("#main-content")
+
+
+def test_solutions_open_by_keyboard(tab):
+    solution = tab.locator("details.solution").first
+    solution.locator("summary").focus()
+    tab.keyboard.press("Enter")
+    assert solution.locator("p").first.is_visible()
+
+
+def test_colour_mode_changes_by_keyboard_and_is_remembered(tab):
+    tab.locator(".theme-switch-button").first.focus()
+    before = tab.evaluate("document.documentElement.dataset.mode")
+    tab.keyboard.press("Enter")
+    after = tab.evaluate("document.documentElement.dataset.mode")
+    assert after != before
+    tab.reload()
+    assert tab.evaluate("document.documentElement.dataset.mode") == after
+
+
+def test_everything_that_the_keyboard_reaches_shows_that_it_is_there(tab):
+    unseen = set()
+    for _ in range(80):
+        tab.keyboard.press("Tab")
+        shown = tab.evaluate(
+            """() => { const style = getComputedStyle(document.activeElement);
+            return document.activeElement === document.body || style.outlineStyle !== "none"
+                || style.boxShadow !== "none" }"""
+        )
+        if not shown:
+            unseen.add(focus(tab))
+    assert not unseen
+
+
+def test_search_opens_by_keyboard_and_finds_a_chapter(tab, address):
+    tab.keyboard.press("Control+k")
+    tab.keyboard.type("ridge")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/search.html?q=ridge")
+    tab.locator("#search-results li a").first.wait_for()
+    assert any(
+        "roofline.html" in (a.get_attribute("href") or "") for a in tab.locator("#search-results a").all()
+    )
+
+
+def test_the_sides_open_on_a_phone_by_keyboard(tab):
+    tab.set_viewport_size(PHONE)
+    for button, link in ((".primary-toggle", "Glossary"), (".secondary-toggle", "Try it")):
+        tab.locator(button).first.focus()
+        tab.keyboard.press("Enter")
+        assert tab.get_by_role("dialog").get_by_role("link", name=link).is_visible()
+        tab.keyboard.press("Escape")
+        assert tab.get_by_role("dialog").count() == 0
+
+
+# ---- what leads to the repository
+
+CONF = """
+extensions = ["myst_nb", "sphinx_book_theme", "lib.press.site"]
+html_theme = "sphinx_book_theme"
+nb_execution_mode = "off"
+suppress_warnings = ["config.cache", "html"]
+"""
+HEAD = (ROOT / "book" / "roofline.md").read_text("utf8").split("---\n")[1]
+NOTEBOOK = f"---\n{HEAD}---\n# A page\n\n```{{code-cell}}\n1\n```\n"
+
+
+@pytest.mark.parametrize("known", ["", "someone/some-book"])
+def test_buttons_lead_to_the_repository_where_its_address_is_known(tmp_path, known):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "conf.py").write_text(CONF)
+    (tmp_path / "index.md").write_text("# Book\n\n```{toctree}\nbook/page\n```\n")
+    (tmp_path / "book" / "page.md").write_text(NOTEBOOK)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
+    environment |= {"GIT_DIR": "/nowhere"} | ({"GITHUB_REPOSITORY": known} if known else {})
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", str(tmp_path), str(tmp_path / "out")]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    links = [link for _, _, link in Markup(tmp_path / "out" / "book" / "page.html").links if "://" in link]
+    here = f"https://github.com/{known}"
+    assert not links if not known else set(links) >= {
+        here,
+        f"{here}/edit/main/book/page.md",
+        f"https://mybinder.org/v2/gh/{known}/main?urlpath=lab/tree/book/page.md",
+    }  # fmt: skip
+    assert any(link.startswith(f"{here}/issues/new") for link in links) == bool(known)
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("git@github.com:someone/some-book.git", "https://github.com/someone/some-book"),
+        ("https://github.com/someone/some-book", "https://github.com/someone/some-book"),
+        ("ssh://git@gitlab.com/group/part/book.git", "https://gitlab.com/group/part/book"),
+        ("/srv/git/book.git", ""),
+        ("", ""),
+    ],
+)
+def test_repository_is_read_from_the_remote(monkeypatch, remote, address):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    monkeypatch.setattr(press, "git", lambda *_: remote)
+    assert press.repository() == address
+
+
+def test_repository_on_github_comes_first(monkeypatch):
+    monkeypatch.setenv("GITHUB_REPOSITORY", "someone/some-book")
+    monkeypatch.delenv("GITHUB_SERVER_URL", raising=False)
+    assert press.repository() == "https://github.com/someone/some-book"
