@@ -1,17 +1,17 @@
 """vLLM's rules, many steps at a time: what `scheduler.VLLM` does step by step, jumped over in runs.
 
-Most steps are like the one before: everybody gets one more token. `Jumper` plays such a run at once. What makes
-that possible is an invariant. A request is admitted only if budget is left after all running ones have got what they
-asked for, and what they ask for does not grow. So, in a step without preemption, all running requests but the
-last get all they ask for; a decode never misses a step. It suffices to know
+Most steps are like the one before: everybody gets one more token. `Jumper` plays such a run at once. What
+makes that possible is an invariant. A request is admitted only if budget is left after all running ones have
+got what they asked for, and what they ask for does not grow. So, in a step without preemption, all running
+requests but the last get all they ask for; a decode never misses a step. It suffices to know
 
 - how many decodes there are, what they attend to together, and who finishes when;
 - for the cache, how many decodes fill a block in which step of sixteen;
 - the prompts that are half done, and who waits.
 
-A run ends where something can change: the first decode finishes, the cache is full, something arrives that could be
-admitted, a copy ends. Cutting a run short is always safe. Prefix caching is left to the version that goes step by
-step. Both write the same log, equal to the last bit.
+A run ends where something can change: the first decode finishes, the cache is full, something arrives that
+could be admitted, a copy ends. Cutting a run short is always safe. Prefix caching is left to the version that
+goes step by step. Both write the same log, equal to the last bit.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,8 +22,9 @@ from heapq import heappop, heappush
 from itertools import accumulate, repeat
 from math import inf
 
+from lib.engine import Chunks, Engine, Shapes, prices
 from lib.scheduler import BLOCK_TOKENS, Job
-from lib.simulator import Chunks, Engine, Notes, Pool, Prices, Pull, Run, Shapes, Span
+from lib.trace import Notes, Run, Span
 
 
 def blocks(tokens: int) -> int:
@@ -36,8 +37,8 @@ class Rider:
     """A request on its way through one engine.
 
     `known`: tokens to compute before the next one can come out; `computed`: how many are. `order`: its number
-    among the admitted. Once it decodes: in step s it has `base` + s tokens behind it, its last token comes with
-    step `last`, and it has emitted since the run `first`.
+    among the admitted. Once it decodes: in step s it has `base` + s tokens behind it, its last token comes
+    with step `last`, and it has emitted since the run `first`.
     """
 
     job: Job
@@ -53,20 +54,22 @@ class Rider:
 class Jumper:
     """One engine at work under `scheduler.vllm`; to the outside like `simulator.Instance`."""
 
-    def __init__(self, number: int, pool: Pool, notes: Notes, pull: Pull | None, copies: Sequence[float], prices: Prices) -> None:
-        engine: Engine = pool.engine
+    def __init__(
+        self, number: int, role: str, engine: Engine, notes: Notes, copies: Sequence[float], idle_poll: float
+    ) -> None:
         self.number = number
-        self.role = pool.role
+        self.role = role
+        self.engine = engine
         self.notes = notes
-        self.prices = prices
+        self.prices = prices(engine)
         self.asynchronous = engine.asynchronous
         self.budget = engine.token_budget or 1 << 62
         self.seats = engine.max_num_seqs
         self.capacity = engine.blocks - 1
         self.threshold = engine.long_prefill_token_threshold
-        self.smooth = prices.linear and not self.threshold and self.role != "decode"
-        self.idle_poll = pull.idle_poll if pull else 0.0
+        self.smooth = self.prices.linear and not self.threshold and self.role != "decode"
         self.copy_seconds = copies
+        self.idle_poll = idle_poll
 
         self.mail: deque[tuple[float, Job]] = deque()
         self.received = 0
@@ -120,7 +123,8 @@ class Jumper:
             if begun is not None:
                 self.take_mail()
                 left = self.budget - self.decodes - sum([tokens for _, tokens in begun])
-                pieces, preempted, seen, left = begun, [], [], self.admit(begun, left, 0)
+                preempted: list[Rider] = []
+                pieces, seen, left = begun, [], self.admit(begun, left, 0)
             elif self.seen_to >= until:
                 return
             else:
@@ -136,7 +140,7 @@ class Jumper:
                 return
 
     def cruise(self, until: float) -> list[tuple[Rider, int]] | None:
-        """What `run` does while nothing is short, in one long function: every call would cost as much as a step.
+        """What `run` does while nothing is short. One long function: a call would cost as much as a step.
 
         Returns where that ends: a step that has been begun, (rider, tokens) for each piece of a prompt, for
         which it has to be found out whether the next in line still fits; or None.
@@ -147,8 +151,20 @@ class Jumper:
         if half and half.known > half.job.prompt:
             return None
         hidden = self.role == "prefill"
-        mail, finishing, running, phases, runs = self.mail, self.finishing, self.running, self.phases, self.runs
-        notes, prices, lag, budget, seats = self.notes, self.prices, self.asynchronous, self.budget, self.seats
+        mail, finishing, running, phases, runs = (
+            self.mail,
+            self.finishing,
+            self.running,
+            self.phases,
+            self.runs,
+        )
+        notes, prices, lag, budget, seats = (
+            self.notes,
+            self.prices,
+            self.asynchronous,
+            self.budget,
+            self.seats,
+        )
         rate, bandwidth, overhead, fixed = prices.rate, prices.bandwidth, prices.overhead, prices.fixed
         decode_flops, context_flops, pair_flops = prices.decode_flops, prices.context_flops, prices.pair_flops
         decode_bytes, context_bytes, weights = prices.decode_bytes, prices.context_bytes, prices.weight_bytes
@@ -303,7 +319,7 @@ class Jumper:
         return pieces if short else None
 
     def pass_on(self, flying: bool) -> None:
-        """One more composition: who left in the one before goes; who has finished since leaves, if in flight."""
+        """One more composition: who left in the one before goes; who has finished since, leaves."""
         for rider in self.left:
             self.drop(rider)
         self.left, self.leaving = self.leaving, []
@@ -406,9 +422,11 @@ class Jumper:
         return new > self.capacity - self.held([], 0)
 
     def held(self, pieces: Sequence[tuple[Rider, int]], ahead: int) -> int:
-        """Blocks in use before the step (`ahead` 0), or with what the decodes and these pieces get in it (1)."""
+        """Blocks in use before the step (`ahead` 0), or with what the decodes and pieces get in it (1)."""
         tokens = self.context - self.decodes * (1 - ahead)
-        padding = sum([count * (-(phase + self.step + ahead) % BLOCK_TOKENS) for phase, count in enumerate(self.phases)])
+        padding = sum(
+            [count * (-(phase + self.step + ahead) % BLOCK_TOKENS) for phase, count in enumerate(self.phases)]
+        )
         total = (tokens + padding) // BLOCK_TOKENS
         served = dict(pieces)
         total += sum([blocks(rider.computed + served.get(rider, 0)) for rider in self.halves])
@@ -420,7 +438,9 @@ class Jumper:
         promised = 0
         if rider.job.remote:
             served = dict(pieces)
-            promised = sum([blocks(half.known) - blocks(half.computed + served.get(half, 0)) for half in self.halves])
+            promised = sum(
+                [blocks(half.known) - blocks(half.computed + served.get(half, 0)) for half in self.halves]
+            )
         return blocks(rider.known) + promised <= self.capacity - self.held(pieces, 1)
 
     def serve_in_order(self, cap: int) -> tuple[list[tuple[Rider, int]], list[Rider]]:
@@ -472,7 +492,14 @@ class Jumper:
 
     # ------------------------------------------------------------ playing a run
 
-    def play(self, pieces: list[tuple[Rider, int]], preempted: list[Rider], left: int, seen: list[Rider], until: float) -> None:
+    def play(
+        self,
+        pieces: list[tuple[Rider, int]],
+        preempted: list[Rider],
+        left: int,
+        seen: list[Rider],
+        until: float,
+    ) -> None:
         """Run the step, and those after it that are like it; note what comes of them."""
         chunks, shapes, singles, context = [], [], 0, self.context
         for rider, tokens in pieces:
@@ -493,14 +520,25 @@ class Jumper:
             steps, horizon = self.repeats(pieces, left, until)
         start = max(self.seen_to, self.end)
         if steps > 1 and horizon < inf:
-            steps = min(steps, int((horizon - start) / self.prices.seconds(tuple(shapes), batch, context)) + 3)
+            steps = min(
+                steps, int((horizon - start) / self.prices.seconds(tuple(shapes), batch, context)) + 3
+            )
             steps = max(1, steps)
         ends = list(accumulate(self.prices.durations(tuple(shapes), batch, context, steps), initial=start))
         if steps > 1:
             begun = bisect_left(ends, horizon) + self.asynchronous
             steps = min(steps, max(1, begun))
         self.runs.append(
-            Run(start, steps, tuple(chunks), tuple(shapes), batch, context, singles, tuple([rider.job.request for rider in preempted]))
+            Run(
+                start,
+                steps,
+                tuple(chunks),
+                tuple(shapes),
+                batch,
+                context,
+                singles,
+                tuple([rider.job.request for rider in preempted]),
+            )
         )
         self.seen_to, self.end = ends[steps - self.asynchronous], ends[steps]
         self.step += steps
@@ -524,7 +562,7 @@ class Jumper:
             if len(pieces) > 1 or left or self.threshold or self.reserved > self.capacity:
                 return 1, horizon
             return min(steps, (rider.known - rider.computed - 1) // tokens or 1), horizon
-        queue = bool(self.waiting or self.copied and not all(rider.job.copying for rider in self.copied))
+        queue = bool(self.waiting) or not all([rider.job.copying for rider in self.copied])
         if queue and self.left:
             return 1, horizon
         if not queue and len(self.running) - len(self.left) < self.seats and self.mail:

@@ -134,14 +134,9 @@ class Efficiency:
 PUBLISHED = Efficiency(compute=0.47, bandwidth=0.75, overhead=0.002)  # the review's, from two medians on L40S
 
 
-
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """What one step does, prompts and answers kept apart: the `Work` of each, and how many requests take part.
-
-    It has the totals of a `Work` too, so that a price which does not tell the two apart can be asked for
-    either.
-    """
+    """What one step does, prompts and answers kept apart: the `Work` of each, and the requests in it."""
 
     prefill: Work
     decode: Work
@@ -149,24 +144,14 @@ class Mixed:
 
     @property
     def total(self) -> Work:
-        """Both parts in one: the weights are read once."""
+        """Both in one."""
         return self.prefill + self.decode
 
-    @property
-    def flops(self) -> float:
-        """All FLOPs."""
-        return self.total.flops
 
-    @property
-    def bytes(self) -> float:
-        """All bytes read."""
-        return self.total.bytes
+Price = Callable[[Work, GPU, Efficiency], float]
 
 
-Price = Callable[[Mixed, GPU, Efficiency], float]
-
-
-def step_time(work: Work | Mixed, gpu: GPU, efficiency: Efficiency) -> float:
+def step_time(work: Work, gpu: GPU, efficiency: Efficiency) -> float:
     """Return the seconds of a step: arithmetic and reads overlap, each at its efficiency; plus overhead."""
     computing = work.flops / (gpu.peak_flops * efficiency.compute)
     reading = work.bytes / (gpu.bandwidth * efficiency.bandwidth)
@@ -182,9 +167,9 @@ class InSeries:
     (`step_time` lets all reads of a step hide under all of its arithmetic.)
 
     - `attention`: share of peak FLOP/s that prompts' attention reaches; None: the efficiency's.
-    - `rereads`: how many times the cache is read for the answers in a step that carries prompts as well: what a
-      kernel that does not share a KV head's reads among its query heads would do, at most the model's query
-      heads per KV head.
+    - `rereads`: how many times the cache is read for the answers in a step that carries prompts as well:
+      what a kernel that does not share a KV head's reads among its query heads would do, at most the model's
+      query heads per KV head.
     - `slowdown`: factor on every term of a step that carries prompts, not on the overhead.
     - `per_request`: seconds of CPU time for every request in the step.
     """

@@ -71,12 +71,12 @@ class Chunk(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One step's composition, and how many times in a row it can run if nobody arrives: chunks go on where the
-    one before ended.
+    """One step's composition, and how many times in a row it can run if nobody arrives.
 
-    `context`: tokens that all decodes, and chunks that cost the same, attend to together. `emitting`: who
-    emits a token at the end: the decodes, and whose chunk is its last. `preempted`: who lost its place and
-    its blocks. `copies`: whose cache starts to be copied in when the step starts.
+    Chunks go on where those of the step before ended. `context`: tokens that all decodes,
+    and chunks that cost the same, attend to together. `emitting`: who emits a token at the end: the decodes,
+    and whose chunk is its last. `preempted`: who lost its place and its blocks. `copies`: whose cache starts
+    to be copied in when the step starts.
     """
 
     chunks: tuple[Chunk, ...]
@@ -150,7 +150,7 @@ class Textbook:
         """Nothing to note: a job joins this queue when its copy is here."""
 
     def plan(self) -> Plan | None:
-        """Composition of the next step; it repeats until the first decode finishes, or the prompt's last chunk."""
+        """Composition of the next step; it repeats until a decode finishes, or up to the last chunk."""
         while self.waiting and self.waiting[0].computed == self.waiting[0].prompt and self._room():
             self.decoding.append(self.waiting.popleft())
         decodes = tuple(self.decoding)
