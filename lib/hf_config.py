@@ -17,22 +17,28 @@ NOT_COVERED = (
     "text_config",
 )
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+MXFP4_BYTES = (4 + 8 / 32) / 8  # 4 bits, and a scale of 8 for every 32 weights
+DEFAULTS: dict[str, Config] = {"gpt_oss": {"torch_dtype": "bfloat16"}}  # its file names none
+EXPECTED = {"gpt_oss": ("attention_bias", "sliding_window")}  # what else is covered, for a model_type
 
 
 def read(config: Config, name: str = "") -> Model:
     """Return the model that `config`, a parsed config.json, describes.
 
     A ValueError names the field that is missing, or whose value is not covered: an unknown model_type, a
-    sliding window, another quantization than FP8, ... Layers for multi-token prediction are left out. FP8 is
-    taken to hold for all weights, though embedding, head and norms usually stay in bf16.
+    sliding window (but gpt-oss's), an unknown quantization, ... Layers for multi-token prediction are left
+    out. FP8 is taken to hold for all weights, though embedding, head and norms usually stay in bf16.
     """
     kind = field(config, "model_type")
     if kind not in READERS:
         raise ValueError(f"config.json: model_type={kind!r} is not covered; use one of {', '.join(READERS)}")
+    config = DEFAULTS.get(kind, {}) | dict(config)
+    has = EXPECTED.get(kind, ())
     for key in NOT_COVERED:
-        if config.get(key):
+        if config.get(key) and key not in has:
             raise ValueError(f"config.json: {key}={config[key]!r} is not covered; use a model without it")
-    if config.get("sliding_window") and config.get("use_sliding_window", not kind.startswith("qwen")):
+    windowed = config.get("sliding_window") and "sliding_window" not in has
+    if windowed and config.get("use_sliding_window", not kind.startswith("qwen")):
         raise ValueError(
             f"config.json: sliding_window={config['sliding_window']!r} is not covered; use a model without it"
         )
@@ -42,10 +48,10 @@ def read(config: Config, name: str = "") -> Model:
         d_model=count(config, "hidden_size"),
         heads=count(config, "num_attention_heads"),
         vocab=count(config, "vocab_size"),
-        bytes_per_weight=weight_bytes(config),
         bytes_per_value=value_bytes(config),
         tied=bool(config.get("tie_word_embeddings")),
         source="config.json",
+        **weight_bytes(config),
         **READERS[kind](config),
     )
 
@@ -84,17 +90,26 @@ def value_bytes(config: Config) -> int:
     return type_bytes(config, "dtype" if config.get("dtype") else "torch_dtype")
 
 
-def weight_bytes(config: Config) -> int:
-    """Return the bytes of a weight: one with FP8 quantization, else those of the data type."""
+def weight_bytes(config: Config) -> dict[str, float]:
+    """Return the bytes of a weight, and of one of the embedding and the head where that differs.
+
+    FP8: one byte. GPTQ: `bits` for a layer's weight, and for every `group_size` of them a scale of 16 bits
+    and a zero point; embedding and head stay. MXFP4: that is about experts, and for their reader to say.
+    """
     quantization = config.get("quantization_config")
     if not quantization:
-        return value_bytes(config)
+        return {"bytes_per_weight": value_bytes(config)}
     method = quantization.get("quant_method")
-    if method != "fp8":
-        raise ValueError(
-            f"config.json: quantization_config.quant_method={method!r} is not covered; use fp8 or none"
-        )
-    return 1
+    if method == "fp8":
+        return {"bytes_per_weight": 1}
+    if method == "gptq":
+        bits, group = count(quantization, "bits"), count(quantization, "group_size")
+        return {"bytes_per_weight": (bits + (16 + bits) / group) / 8, "bytes_per_head": value_bytes(config)}
+    if method == "mxfp4" and config["model_type"] == "gpt_oss":
+        return {"bytes_per_weight": value_bytes(config)}
+    raise ValueError(
+        f"config.json: quantization_config.quant_method={method!r} is not covered; use fp8, gptq or none"
+    )
 
 
 # One reader for each architecture: what its fields say beyond the common ones, as arguments of Model.
@@ -152,6 +167,34 @@ def mixtral(config: Config) -> dict[str, Any]:
         d_ff=count(config, "intermediate_size"),
     )
     return dense(config) | {"experts": experts}
+
+
+def gpt_oss(config: Config) -> dict[str, Any]:
+    """Experts in every layer, in MXFP4 if quantized; some layers with a window; biases everywhere."""
+    layers, width = count(config, "num_hidden_layers"), count(config, "hidden_size")
+    kinds = field(config, "layer_types")
+    if len(kinds) != layers or set(kinds) - {"sliding_attention", "full_attention"}:
+        raise ValueError(
+            f"config.json: layer_types={kinds!r} will not do; use sliding_attention or full_attention for "
+            f"each of {layers} layers"
+        )
+    experts = Experts(
+        layers=layers,
+        count=count(config, "num_local_experts"),
+        top_k=count(config, "num_experts_per_tok"),
+        d_ff=count(config, "intermediate_size"),
+        routing_bias=True,
+        bytes_per_weight=MXFP4_BYTES if config.get("quantization_config") else None,
+    )
+    biases = width + count(config, "num_attention_heads") + experts.count * (2 * experts.d_ff + width)
+    return grouped(config) | {
+        "d_ff": 0,
+        "qkv_bias": True,
+        "other_params": layers * biases,  # of the output, attention's sinks, and the experts'
+        "experts": experts,
+        "windowed_layers": kinds.count("sliding_attention"),
+        "window": count(config, "sliding_window"),
+    }
 
 
 def deepseek_v3(config: Config) -> dict[str, Any]:
@@ -234,6 +277,7 @@ READERS = {
     "qwen2": qwen2,
     "qwen3": qwen3,
     "qwen3_moe": qwen3_moe,
+    "gpt_oss": gpt_oss,
     "deepseek_v3": deepseek_v3,
     "nemotron_h": nemotron_h,
 }

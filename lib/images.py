@@ -7,10 +7,9 @@ they are used, so that a page in a browser can load this module without them.
 from __future__ import annotations
 
 import io
-import time
 from typing import TYPE_CHECKING
 
-from lib import checks
+from lib import checks, timing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,13 +107,5 @@ def unpatchify(
 
 
 def preparation_seconds(data: bytes, width: int = 640, height: int = 640, repeats: int = 5) -> float:
-    """Seconds that `prepare` takes on this machine: the median of `repeats` runs after one to warm up."""
-    checks.counts("preparation_seconds", repeats=repeats)
-    prepare(data, width, height)
-    return sorted(_seconds(data, width, height) for _ in range(repeats))[repeats // 2]
-
-
-def _seconds(data: bytes, width: int, height: int) -> float:
-    start = time.perf_counter()
-    prepare(data, width, height)
-    return time.perf_counter() - start
+    """Seconds that `prepare` takes on this machine: the least of `repeats` runs after one to warm up."""
+    return timing.seconds(lambda: prepare(data, width, height), repeats)

@@ -27,6 +27,8 @@ EDITS = {  # chapter: (what stands there, what a reader puts in its place)
     "roofline": ("prefill(QWEN2_5_7B, 8192)", "prefill(QWEN2_5_7B, 4096)"),
     "goodput": ("SLO(ttft=2, gap=0.100)", "SLO(ttft=2, gap=0.200)"),
     "chunking": ("decode_context=8192 + 128)", "decode_context=1024)"),
+    "three_claims": ("Weather in Paris?", "Weather in Rome?"),
+    "third_job": ("prompt, answer = 100_000, 1000", "prompt, answer = 10_000, 1000"),
 }
 SITE_ONLY = re.compile(r"\{(?:numref|doc|include|literalinclude|glue\S*|eval|margin|solution\S*)\}")
 RAW = re.compile(r"Unknown Directive|\{[a-z][\w:-]*\}|^(?:```|:::|\+\+\+|:[a-z-]+: )|\$\$|\bfig-\w+|%s", re.M)

@@ -111,6 +111,12 @@ def test_the_page_shows_every_number_of_an_entry(entry):
             assert any(line.startswith(row) for line in shown), row
 
 
+def test_the_page_shows_how_fast_others_simulate():
+    record = (BOOK / "printed" / "measured.txt").read_text("utf8")
+    for name, (low, high) in data.read("measured.toml")["peers"]["requests_per_wall_second"].items():
+        assert f"    {name} | {low:,} | {high:,}\n" in record
+
+
 @every_entry
 def test_figures_of_an_entry_have_names_of_their_own(entry):
     names = [figure.name for figure in predictions(entry)]

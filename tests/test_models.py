@@ -324,6 +324,24 @@ MIXTRAL = LLAMA | {
     "num_experts_per_tok": 2,
     "sliding_window": None,
 }
+GPT_OSS = {
+    "model_type": "gpt_oss",
+    "attention_bias": True,
+    "num_hidden_layers": 36,
+    "hidden_size": 2880,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "intermediate_size": 2880,
+    "vocab_size": 201088,
+    "num_local_experts": 128,
+    "num_experts_per_tok": 4,
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 18,
+    "quantization_config": {"quant_method": "mxfp4"},
+    "tie_word_embeddings": False,
+}
+QWEN2_INT4 = QWEN2 | {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128}}
 DEEPSEEK = {
     "model_type": "deepseek_v3",
     "num_hidden_layers": 61,
@@ -373,13 +391,20 @@ NEMOTRON = {
 
 @pytest.mark.parametrize(
     ("config", "model"),
-    [(QWEN2, QWEN2_5_7B), (LLAMA, LLAMA_3_1_8B), (DEEPSEEK, DEEPSEEK_V3), (NEMOTRON, NEMOTRON_3_NANO)],
+    [
+        (QWEN2, QWEN2_5_7B),
+        (LLAMA, LLAMA_3_1_8B),
+        (DEEPSEEK, DEEPSEEK_V3),
+        (NEMOTRON, NEMOTRON_3_NANO),
+        (QWEN2_INT4, QWEN2_5_7B_INT4),
+        (GPT_OSS, GPT_OSS_120B),
+    ],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_a_config_gives_the_catalogues_model(config, model):
     read = Model.from_config(config, name=model.name)
     derived = ("params", "active_params", "layer_params", "streamed_bytes", "resident_bytes", "state_bytes")
-    derived += ("kv_bytes_per_token", "flops_per_pair", "decode_flops_per_pair")
+    derived += ("kv_bytes_per_token", "flops_per_pair", "decode_flops_per_pair", "windowed_layers", "window")
     assert {name: getattr(read, name) for name in derived} == {name: getattr(model, name) for name in derived}
     assert read.name == model.name
     assert read.source == "config.json"
@@ -410,7 +435,7 @@ def test_configs_of_other_architectures_give_their_published_totals(config, para
 
 
 @pytest.mark.parametrize(
-    "config", [LLAMA, QWEN2, QWEN3_MOE, MIXTRAL, DEEPSEEK, NEMOTRON], ids=lambda c: c["model_type"]
+    "config", [LLAMA, QWEN2, QWEN3_MOE, MIXTRAL, GPT_OSS, DEEPSEEK, NEMOTRON], ids=lambda c: c["model_type"]
 )
 def test_a_missing_field_is_named(config):
     optional = {
@@ -424,6 +449,7 @@ def test_a_missing_field_is_named(config):
     optional |= {"use_sliding_window", "moe_layer_freq", "decoder_sparse_step", "mlp_only_layers"}
     optional |= {"mamba_ssm_cache_dtype"}
     unused = {"deepseek_v3": {"num_key_value_heads"}, "nemotron_h": {"intermediate_size"}}
+    optional -= {"sliding_window"} if config is GPT_OSS else set()
     for key in config.keys() - optional - unused.get(config["model_type"], set()):
         with pytest.raises(ValueError, match=f"config.json: {key} is missing"):
             Model.from_config({name: value for name, value in config.items() if name != key})
@@ -442,7 +468,11 @@ def test_a_missing_field_is_named(config):
         (LLAMA, {"num_key_value_heads": 5}, "kv_heads=5 does not divide heads=32"),
         (LLAMA, {"torch_dtype": "int3"}, "torch_dtype='int3'"),
         (LLAMA, {"attention_bias": True}, "attention_bias=True is not covered"),
-        (LLAMA, {"quantization_config": {"quant_method": "gptq"}}, "quant_method='gptq' is not covered"),
+        (LLAMA, {"quantization_config": {"quant_method": "awq"}}, "quant_method='awq' is not covered"),
+        (LLAMA, {"quantization_config": {"quant_method": "mxfp4"}}, "quant_method='mxfp4' is not covered"),
+        (LLAMA, {"quantization_config": {"quant_method": "gptq", "bits": 4}}, "group_size is missing"),
+        (GPT_OSS, {"layer_types": ["full_attention"]}, "full_attention for each of 36 layers"),
+        (GPT_OSS, {"mlp_bias": True}, "mlp_bias=True is not covered"),
         (LLAMA | {"model_type": "mistral"}, {"sliding_window": 4096}, "sliding_window=4096 is not covered"),
         (QWEN2, {"use_sliding_window": True}, "sliding_window=131072 is not covered"),
         (DEEPSEEK, {"moe_layer_freq": 2}, "moe_layer_freq=2 is not covered"),

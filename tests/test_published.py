@@ -42,6 +42,11 @@ def rows(html):
     return [line.split(" | ") for line in records.visible(html.markup).splitlines()[2:]]
 
 
+def test_a_text_of_several_lines_is_shown_in_one(review):
+    review["a"]["lines"] = "x\ny"
+    assert rows(compare("a", lines="x\ny")) == [["lines", r"x\ny", r"x\ny", "agrees"]]
+
+
 # ---- finding
 
 

@@ -99,7 +99,7 @@ def shown(value: Any, like: Any) -> str:
         padded = [*like, *[like[-1] if like else ""] * (len(value) - len(like))]
         return " · ".join(map(shown, value, padded))
     if isinstance(value, bool) or not isinstance(value, (numbers.Real, Decimal)) or not math.isfinite(value):
-        return str(value)
+        return str(value).replace("\n", "\\n")  # a record has a line for each row
     exponent = int(Decimal(like).as_tuple().exponent) if isinstance(like, (int, Decimal)) else -3
     if exponent > 0:
         return f"{exact(value):.{len(Decimal(like).as_tuple().digits) - 1}e}"
