@@ -133,6 +133,21 @@ class Efficiency:
 
 PUBLISHED = Efficiency(compute=0.47, bandwidth=0.75, overhead=0.002)  # the review's, from two medians on L40S
 
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """What one step does, prompts and answers kept apart: the `Work` of each, and the requests in it."""
+
+    prefill: Work
+    decode: Work
+    requests: int
+
+    @property
+    def total(self) -> Work:
+        """Both in one."""
+        return self.prefill + self.decode
+
+
 Price = Callable[[Work, GPU, Efficiency], float]
 
 
@@ -141,3 +156,45 @@ def step_time(work: Work, gpu: GPU, efficiency: Efficiency) -> float:
     computing = work.flops / (gpu.peak_flops * efficiency.compute)
     reading = work.bytes / (gpu.bandwidth * efficiency.bandwidth)
     return max(computing, reading) + efficiency.overhead
+
+
+@dataclass(frozen=True)
+class InSeries:
+    """A price: the kernels of a step run one after the other, so that nothing hides under anything else.
+
+    First the matrix products, for as long as their FLOPs or the weights' reads take; then attention over the
+    prompts, limited by arithmetic; then attention over the answers' contexts, limited by reading the cache.
+    (`step_time` lets all reads of a step hide under all of its arithmetic.)
+
+    - `attention`: share of peak FLOP/s that prompts' attention reaches; None: the efficiency's.
+    - `rereads`: how many times the cache is read for the answers in a step that carries prompts as well:
+      what a kernel that does not share a KV head's reads among its query heads would do, at most the model's
+      query heads per KV head.
+    - `slowdown`: factor on every term of a step that carries prompts, not on the overhead.
+    - `per_request`: seconds of CPU time for every request in the step.
+    """
+
+    attention: float | None = None
+    rereads: float = 1.0
+    slowdown: float = 1.0
+    per_request: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.attention is not None:
+            checks.shares("InSeries", attention=self.attention)
+        checks.positive("InSeries", rereads=self.rereads, slowdown=self.slowdown)
+        checks.not_negative("InSeries", per_request=self.per_request)
+
+    def __call__(self, work: Mixed, gpu: GPU, efficiency: Efficiency) -> float:
+        """Return the seconds of a step."""
+        total, prompts = work.total, work.prefill.flops > 0
+        rate = gpu.peak_flops * efficiency.compute
+        bandwidth = gpu.bandwidth * efficiency.bandwidth
+        products = max(total.gemm_flops / rate, total.weight_bytes / bandwidth)
+        attention = work.prefill.attention_flops / (gpu.peak_flops * (self.attention or efficiency.compute))
+        cache = work.decode.kv_bytes * (self.rereads if prompts else 1.0) / bandwidth
+        seconds = (products + attention + cache) * (self.slowdown if prompts else 1.0)
+        return seconds + efficiency.overhead + self.per_request * work.requests
+
+
+in_series = InSeries()

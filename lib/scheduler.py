@@ -20,6 +20,7 @@ BLOCK_TOKENS = 16
 
 Part = tuple[str | int, int]  # a label, and how many tokens of its endless sequence
 GENERATED = "#7"
+NEVER = 1 << 62  # steps
 
 
 @dataclass(slots=True, eq=False)
@@ -52,8 +53,8 @@ class Job:
 
     @property
     def prefilling(self) -> bool:
-        """Whether some of what is known is still to be computed."""
-        return self.computed < self.known + self.flying
+        """Whether some of what it knows will still have to be computed after the steps composed so far."""
+        return not self.flying and self.computed < self.known
 
 
 class Chunk(NamedTuple):
@@ -72,9 +73,10 @@ class Chunk(NamedTuple):
 class Plan(NamedTuple):
     """One step's composition, and how many times in a row it can run if nobody arrives.
 
-    `context`: tokens that all decodes, and chunks that cost the same, attend to together. `emitting`: who
-    emits a token at the end: the decodes, and whose chunk is its last. `preempted`: who lost its place and
-    its blocks. `copies`: whose cache starts to be copied in when the step starts.
+    Chunks go on where those of the step before ended. `context`: tokens that all decodes,
+    and chunks that cost the same, attend to together. `emitting`: who emits a token at the end: the decodes,
+    and whose chunk is its last. `preempted`: who lost its place and its blocks. `copies`: whose cache starts
+    to be copied in when the step starts.
     """
 
     chunks: tuple[Chunk, ...]
@@ -148,17 +150,19 @@ class Textbook:
         """Nothing to note: a job joins this queue when its copy is here."""
 
     def plan(self) -> Plan | None:
-        """Composition of the next step; it repeats, without a chunk, until the first decode finishes."""
+        """Composition of the next step; it repeats until a decode finishes, or up to the last chunk."""
         while self.waiting and self.waiting[0].computed == self.waiting[0].prompt and self._room():
             self.decoding.append(self.waiting.popleft())
         decodes = tuple(self.decoding)
         context = sum([job.prompt + job.emitted for job in decodes])
         chunk = self._chunk()
+        steps = min([job.output - job.emitted for job in decodes]) if decodes else NEVER
         if chunk:
-            last = chunk.past + chunk.tokens == chunk.job.prompt
-            return Plan((chunk,), decodes, context, (*decodes, chunk.job) if last else decodes)
+            whole = (chunk.job.prompt - chunk.past - 1) // chunk.tokens  # chunks before the last one
+            if whole:
+                return Plan((chunk,), decodes, context, decodes, min(steps, whole))
+            return Plan((chunk,), decodes, context, (*decodes, chunk.job))
         if decodes:
-            steps = min([job.output - job.emitted for job in decodes])
             return Plan((), decodes, context, decodes, steps)
         return None
 
@@ -178,7 +182,7 @@ class Textbook:
     def advance(self, plan: Plan, steps: int) -> list[Job]:
         """Note that `steps` steps of the plan have been run; who finished with the last of them."""
         for chunk in plan.chunks:
-            chunk.job.computed += chunk.tokens
+            chunk.job.computed += chunk.tokens * steps
             if chunk.job.computed == chunk.job.prompt:
                 self.decoding.append(self.waiting.popleft())
         for job in plan.emitting:
@@ -460,7 +464,7 @@ class _Step:
             self.chunks.append(piece)
 
     def plan(self) -> Plan | None:
-        if not (self.chunks or self.decodes or self.copies):
+        if not (self.chunks or self.decodes or self.copies or self.preempted):
             return None
         lists = (self.emitting, self.preempted, self.copies)
         emitting, preempted, copies = (tuple(jobs) for jobs in lists)

@@ -1,3 +1,4 @@
+import random
 import tomllib
 from dataclasses import replace
 from decimal import Decimal
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 import lib.data
 from lib.hardware import GPU, L40S, PCIE_4
 from lib.models import LLAMA_3_1_8B, LLAMA_3_1_70B, QWEN2_5_7B
-from lib.roofline import Efficiency, decode_uneven, ideal_time, prefill, step_time
+from lib.roofline import Efficiency, decode_uneven, ideal_time, in_series, prefill, step_time
 from lib.scheduler import vllm
 from lib.simulator import (
     Collocated,
@@ -228,6 +229,10 @@ def workloads(draw):
     return rows
 
 
+COLUMNS = ("ttft", "tpot", "e2e", "worst_gap", "pooled_gaps", "prefill_start", "prefill_end")
+COLUMNS += ("copy_start", "copy_end", "decode_queue", "decode_start", "first_token", "finish")
+
+
 @st.composite
 def engines(draw):
     engine = Engine(
@@ -269,7 +274,7 @@ def test_jumping_over_equal_steps_changes_nothing_to_the_last_bit(requests, depl
     slow = simulate(requests, deployment, until, jump=False)
     assert list(fast.steps()) == list(slow.steps())
     assert fast.emitted() == slow.emitted()
-    for column in ("ttft", "tpot", "e2e", "worst_gap", "pooled_gaps", "decode_start", "prefill_start"):
+    for column in COLUMNS:
         assert getattr(fast, column) == getattr(slow, column), column
 
 
@@ -298,6 +303,61 @@ def test_every_token_is_emitted_once_in_order_and_no_step_beats_the_hardware(req
                 read = decode_uneven(QWEN2_5_7B, len(step.decodes), len(step.decodes))
                 floor = max(floor, ideal_time(read, L40S))
             assert step.end - step.start >= floor
+
+
+def hard_case(seed):
+    """A workload and an engine where places, blocks and budget are short, and much happens at once."""
+    draw = random.Random(seed)
+    scale, rows, now = draw.choice([40, 200, 1000]), [], 0.0
+    for _ in range(draw.randint(1, draw.choice([5, 15, 40]))):
+        now += draw.choice([0, 0, 0.125, 0.25, 0.002, 0.02, 0.025, 0.1, draw.random() / 2])
+        prompt = draw.choice([1, 15, 16, 17, 32, draw.randint(1, scale)])
+        rows.append(
+            Request(now, prompt, draw.choice([1, 2, 16, 17, draw.randint(1, 60), draw.randint(20, 100)]))
+        )
+    need = max((row.prompt_tokens + row.output_tokens) // 16 + 2 for row in rows)
+    engine = Engine(
+        QWEN2_5_7B,
+        L40S,
+        token_budget=draw.choice([1, 2, 3, 5, 16, 17, 32, 64, 100, 512, 2048, None]),
+        max_num_seqs=draw.choice([1, 2, 3, 4, 8, 256]),
+        kv_blocks=draw.choice([need, need + 1, need + draw.randint(1, 10), 2 * need + 3, 3000]),
+        policy=vllm,
+        asynchronous=draw.random() < 0.5,
+        long_prefill_token_threshold=draw.choice([0, 0, 0, 1, 7, 16, 64]),
+        decode_context=draw.choice([None, None, 50]),
+        price=draw.choice([tenth, step_time, step_time, in_series]),
+    )
+    route = draw.choice([alternate, least_loaded])
+    if draw.random() < 0.5:
+        return rows, Collocated(engine, draw.choice([1, 1, 2, 3]), route)
+    handoff = draw.choice([0.0, 0.125, 0.3, Pull(0.0), Pull(0.01), Pull(0.3)])
+    return rows, Disaggregated(engine, engine, draw.choice([1, 2]), draw.choice([1, 2]), handoff, route)
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_jumping_is_exact_where_everything_is_short(block):
+    preempted = 0
+    for seed in range(25 * block, 25 * block + 25):
+        requests, deployment = hard_case(seed)
+        fast, slow = simulate(requests, deployment), simulate(requests, deployment, jump=False)
+        assert list(fast.steps()) == list(slow.steps()), seed
+        assert fast.emitted() == slow.emitted()
+        for column in COLUMNS:
+            assert getattr(fast, column) == getattr(slow, column), (seed, column)
+        preempted += sum(len(step.preempted) for step in slow.steps())
+    assert preempted > 0
+
+
+def test_arrivals_at_the_very_ends_of_steps_change_nothing_about_it():
+    engine = Engine(QWEN2_5_7B, L40S, policy=vllm)
+    for asynchronous in (False, True):
+        deployment = Collocated(replace(engine, asynchronous=asynchronous))
+        first = simulate([Request(0, 3000, 40)], deployment)
+        for step in first.steps():
+            requests = [Request(0, 3000, 40), Request(step.end, 500, 5), Request(step.end, 20, 1)]
+            fast, slow = simulate(requests, deployment), simulate(requests, deployment, jump=False)
+            assert list(fast.steps()) == list(slow.steps())
 
 
 # ------------------------------------------------------------------------------------ bad input

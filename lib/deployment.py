@@ -1,0 +1,146 @@
+"""Deployments: how many engines do what, who gets which request, and how a prompt's cache changes hands."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from lib import checks
+from lib.engine import Engine
+from lib.hardware import Link
+from lib.scheduler import Job, textbook
+from lib.workload import Request
+
+
+class Arrival(NamedTuple):
+    """The request that comes as number `turn` to a pool, at that time."""
+
+    turn: int
+    time: float
+    job: Job
+
+
+class Busy(Protocol):
+    """An engine at work, as far as a route may look at it."""
+
+    def load(self, now: float) -> int:
+        """Requests waiting or running at that time."""
+
+
+Route = Callable[[Arrival, Sequence[Busy]], int]
+
+
+def alternate(arrival: Arrival, instances: Sequence[Busy]) -> int:
+    """Request number k goes to instance k mod n."""
+    return arrival.turn % len(instances)
+
+
+def least_loaded(arrival: Arrival, instances: Sequence[Busy]) -> int:
+    """The instance with the fewest requests waiting or running, the first of them if several have."""
+    return min(range(len(instances)), key=lambda i: instances[i].load(arrival.time))
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Equal engines that do the same part of the work."""
+
+    role: str
+    engine: Engine
+    count: int
+
+
+@dataclass(frozen=True)
+class Collocated:
+    """`replicas` equal engines, each of which does both phases of the requests routed to it."""
+
+    engine: Engine
+    replicas: int = 1
+    route: Route = alternate
+
+    def __post_init__(self) -> None:
+        checks.counts("Collocated", replicas=self.replicas)
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """The one pool."""
+        return (Pool("collocated", self.engine, self.replicas),)
+
+    @property
+    def pull(self) -> None:
+        """Nothing changes hands."""
+
+    def copy_seconds(self, request: Request) -> float:
+        """Nothing changes hands."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Decode pulls a prompt's cache, as vLLM does: `copy` seconds, or a `Link` that the cache crosses.
+
+    The request joins decode's queue when prefill is done. Once it is first in line and has its blocks, the
+    copy starts with the next step that is launched. The first step launched at or after the copy's end
+    notices it, and at that step's end the scheduler knows. A worker with nothing to do looks every
+    `idle_poll` seconds, or at the next thing to happen if that is later.
+    """
+
+    copy: float | Link
+    idle_poll: float = 0.0005
+
+    def __post_init__(self) -> None:
+        checks.positive("Pull", idle_poll=self.idle_poll)
+        if not isinstance(self.copy, Link):
+            checks.not_negative("Pull", copy=self.copy)
+
+
+@dataclass(frozen=True)
+class Disaggregated:
+    """`n_prefill` engines compute prompts, `n_decode` engines emit all tokens; a handoff lies between.
+
+    The token that prefill computes is not shown: after the handoff the first decode step emits the first
+    token. `handoff` is seconds, the same for every request, or a `Link` that a prompt's KV cache crosses,
+    every request alone on it; or a `Pull`.
+    """
+
+    prefill: Engine
+    decode: Engine
+    n_prefill: int = 1
+    n_decode: int = 1
+    handoff: float | Link | Pull = 0.0
+    route: Route = alternate
+
+    def __post_init__(self) -> None:
+        checks.counts("Disaggregated", n_prefill=self.n_prefill, n_decode=self.n_decode)
+        if not isinstance(self.handoff, Link | Pull):
+            checks.not_negative("Disaggregated", handoff=self.handoff)
+        if isinstance(self.handoff, Pull) and self.decode.policy is textbook:
+            raise ValueError(
+                "Disaggregated: handoff=Pull(...) is not in the textbook; use policy=vllm in decode"
+            )
+        if self.prefill.model != self.decode.model:
+            raise ValueError(
+                f"Disaggregated: prefill runs {self.prefill.model.name} and decode {self.decode.model.name}; "
+                "use one model, a KV cache fits no other"
+            )
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """Prefill, then decode."""
+        return (
+            Pool("prefill", self.prefill, self.n_prefill),
+            Pool("decode", self.decode, self.n_decode),
+        )
+
+    @property
+    def pull(self) -> Pull | None:
+        """The handoff, if it is decode that starts it."""
+        return self.handoff if isinstance(self.handoff, Pull) else None
+
+    def copy_seconds(self, request: Request) -> float:
+        """Seconds that a request's cache is on its way."""
+        way = self.handoff.copy if isinstance(self.handoff, Pull) else self.handoff
+        if isinstance(way, Link):
+            return way.time(request.prompt_tokens * self.decode.model.kv_bytes_per_token)
+        return way
+
+
+Deployment = Collocated | Disaggregated
