@@ -201,6 +201,7 @@ class Visit:
     found: dict[str, list[str]] = field(default_factory=dict)
     faint: dict[str, list[str]] = field(default_factory=dict)
     small: list[str] = field(default_factory=list)
+    crowded: dict[str, list[str]] = field(default_factory=dict)
     strokes: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -227,6 +228,14 @@ SMALL = """() => [...document.querySelectorAll("svg.plot")].flatMap(svg => {
     const box = text.getBoundingClientRect();
     return scale * parseFloat(getComputedStyle(text).fontSize) < 9 || box.left < 0 || box.right > innerWidth;
   }).map(text => text.textContent.trim());
+})"""
+CROWDED = """() => [...document.querySelectorAll("svg.plot")].flatMap(svg => {
+  const texts = [...svg.querySelectorAll("text")].filter(text => text.textContent.trim())
+    .map(text => [text.textContent.trim(), text.getBoundingClientRect()]);
+  return texts.flatMap(([text, box], i) => texts.slice(i + 1).filter(([, other]) =>
+    Math.min(box.right, other.right) - Math.max(box.left, other.left) > 1.5
+      && Math.min(box.bottom, other.bottom) - Math.max(box.top, other.top) > 2.5
+  ).map(([other]) => `${text} | ${other}`));
 })"""
 STROKES = """() => [...document.querySelectorAll("svg.plot [style*='var(--'], svg.plot text")]
   .map(part => getComputedStyle(part).stroke + getComputedStyle(part).fill)"""
@@ -265,7 +274,7 @@ def visit(browser, address, site) -> Callable[[str], Visit]:
         tab.on("response", lambda response: answers.append((response.status, response.url)))
         tab.on("pageerror", lambda error: seen.complaints.append(str(error)))
         tab.on("console", lambda m: m.type in ("error", "warning") and seen.complaints.append(m.text))
-        tab.goto(f"{address}{page}.html", wait_until="networkidle")
+        tab.goto(f"{address}{page}.html")
         tab.evaluate("document.querySelectorAll('details').forEach(block => { block.open = true })")
         seen.outside = [url for url in asked if not url.startswith((address, "data:", "blob:"))]
         seen.broken = [f"{status} {url}" for status, url in answers if status >= 400]
@@ -273,7 +282,9 @@ def visit(browser, address, site) -> Callable[[str], Visit]:
         for theme in ("light", "dark"):
             switch(tab, theme)
             seen.faint[theme], seen.strokes[theme] = tab.evaluate(FAINT), tab.evaluate(STROKES)
+        seen.crowded["desk"] = tab.evaluate(CROWDED)
         tab.set_viewport_size(PHONE)
+        seen.crowded["phone"] = tab.evaluate(CROWDED)
         seen.overflow = tab.evaluate("document.documentElement.scrollWidth") - PHONE["width"]
         seen.small = tab.evaluate(SMALL)
         tab.evaluate(axe)
@@ -281,7 +292,8 @@ def visit(browser, address, site) -> Callable[[str], Visit]:
         for look, theme, size in (("phone", "dark", PHONE), ("dark", "dark", DESK), ("light", "light", DESK)):
             tab.set_viewport_size(size)
             switch(tab, theme)
-            tab.wait_for_timeout(350)  # until the theme has seen what scrolls now
+            if look != "dark":
+                tab.wait_for_timeout(350)  # until the theme has seen what scrolls now
             found = tab.evaluate(AXE, RULES[look])
             seen.found[look] = [
                 f"{rule}: {count} × {html}" for rule, count, html in found if rule not in KNOWN
@@ -327,6 +339,11 @@ def test_text_in_figures_and_code_stands_out_from_the_page(visit, page):
 @every_chapter
 def test_text_in_figures_is_large_enough_on_a_phone(visit, page):
     assert visit(page).small == []
+
+
+@every_chapter
+def test_text_in_figures_does_not_overlap(visit, page):
+    assert visit(page).crowded == {"desk": [], "phone": []}
 
 
 @every_chapter
