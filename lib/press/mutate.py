@@ -1,10 +1,10 @@
 """`make mutate`: how many one-digit slips would the book's own checks catch?
 
-A seeded sample of mutants, equally from data files, constants in `lib`, prose and records; each changes the last
-digit of one numeral by one. A mutant is caught when something that can depend on it fails: a page's cells print
-something else than their record, state a problem or raise; a page says something else than its record or something
-unsupported; or, for a constant, the tests of its module fail. Only that much is run, in processes forked from a
-warm one, each mutant in a copy of the project. Whatever survives is printed.
+A seeded sample of mutants, equally from data files, constants in `lib`, prose and records; each changes the
+last digit of one numeral by one. A mutant is caught when something that can depend on it fails: the cells of a
+page print something else than their record, state a problem or raise; a page says something else than its
+record or something unsupported; or, for a constant, the tests of its module fail. Only that much is run, in
+processes forked from a warm one, each mutant in a copy of the project. Whatever survives is printed.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ KINDS = ("data", "lib", "prose", "records")
 DIGITS = re.compile(r"\d[\d,._]*\d|\d")
 ENOUGH = 0.95
 WARM = (
-    "IPython.core.interactiveshell", "PIL.Image", "jinja2", "matplotlib.backends.backend_svg", "matplotlib.figure",
-    "myst_nb.sphinx_", "nbformat.v4", "numpy", "pygments.formatters", "pytest",
+    "IPython.core.interactiveshell", "PIL.Image", "jinja2", "matplotlib.backends.backend_svg",
+    "matplotlib.figure", "myst_nb.sphinx_", "nbformat.v4", "numpy", "pygments.formatters", "pytest",
     "lib.press.figures", "lib.press.plugin", "lib.press.published",
 )  # fmt: skip
 
@@ -98,7 +98,7 @@ def numerals_in_bibtex(text: str, _: object = None) -> Iterator[int]:
 
 
 def numerals_in_python(text: str) -> Iterator[int]:
-    """Yield where the last digit of each number in Python code stands: of its mantissa, if it has an exponent."""
+    """Yield where the last digit of each number in Python code stands, left of its exponent if it has one."""
     starts, inside = line_starts(text), 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         inside += {"FSTRING_START": 1, "FSTRING_END": -1}.get(tokenize.tok_name[token.type], 0)
@@ -392,7 +392,7 @@ def step(name: str, book: Any, traced: bool = False) -> dict[str, Any]:
             sections.add(published.split(key)[0])
             return find(key)
 
-        published.find = finding
+        published.find = finding  # type: ignore[assignment]
         sys.settrace(lambda frame, *_: functions.add((frame.f_code.co_filename, frame.f_code.co_firstlineno)))
     start = perf_counter()
     warm.execute(notebook)
