@@ -1,17 +1,19 @@
 """`make mutate`: how many one-digit slips would the book's own checks catch?
 
-A seeded sample of mutants, equally from data files, constants in `lib`, prose and records; each changes the
-last digit of one numeral by one. A mutant is caught when something that can depend on it fails: the cells of a
-page print something else than their record, state a problem or raise; a page says something else than its
-record or something unsupported; or, for a constant, the tests of its module fail. Only that much is run, in
-processes forked from a warm one, each mutant in a copy of the project. Whatever survives is printed.
+A seeded sample of mutants, equally from data files, constants in `lib`, prose and records; each changes
+the last digit of one numeral by one. A mutant is caught when something that can depend on it fails: the
+cells of a page print something else than their record, state a problem or raise; a page says something
+else than its record or something unsupported; or, for a constant, the tests of its module fail. Only
+that much is run, in processes forked from a warm one, each mutant in a copy of the project. Whatever
+survives is printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import io
+import fcntl
+import functools
 import json
 import math
 import os
@@ -21,7 +23,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -33,16 +34,20 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
-from lib.press import records, run
+from lib.press import digits, records, run
 
 KINDS = ("data", "lib", "prose", "records")
-DIGITS = re.compile(r"\d[\d,._]*\d|\d")
 ENOUGH = 0.95
+MODELS = re.compile(
+    r"^\s*(?:from|import) lib(?:\.(?!press\b|data\b)| import)", re.M
+)  # in a test of the models
 WARM = (
     "IPython.core.interactiveshell", "PIL.Image", "jinja2", "matplotlib.backends.backend_svg",
     "matplotlib.figure", "myst_nb.sphinx_", "nbformat.v4", "numpy", "pygments.formatters", "pytest",
     "lib.press.figures", "lib.press.plugin", "lib.press.published",
 )  # fmt: skip
+
+KEPT: list[tuple[Path, Any]] = []  # the chapters that this process has run
 
 
 @dataclass(frozen=True)
@@ -73,133 +78,44 @@ class Verdict:
     ran: list[str] = field(default_factory=list)
 
 
-# ---- where digits stand
-
-
-def numerals_in_toml(text: str, sections: set[str]) -> Iterator[int]:
-    """Yield where the last digit of each value in the given sections of a TOML file stands."""
-    start, section = 0, ""
-    for line in text.splitlines(True):
-        if header := re.match(r'\[+"?([^\].\"]+)', line):
-            section = header[1]
-        elif section in sections:
-            for match in re.finditer(r'#.*|"[^"]*"(\s*=)?|(?<![\w.])\d[\d_.]*', line):
-                if match[0].startswith("#"):
-                    break
-                if not match[1]:
-                    yield from (start + match.start() + place for place in last_digits(match[0]))
-        start += len(line)
-
-
-def numerals_in_bibtex(text: str, _: object = None) -> Iterator[int]:
-    """Yield where the last digit of each numeral in a field stands."""
-    for match in re.finditer(r"^\s+\w+\s*=\s*(.*)$", text, re.M):
-        yield from (match.start(1) + place for place in last_digits(match[1]))
-
-
-def numerals_in_python(text: str) -> Iterator[int]:
-    """Yield where the last digit of each number in Python code stands, left of its exponent if it has one."""
-    starts, inside = line_starts(text), 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        inside += {"FSTRING_START": 1, "FSTRING_END": -1}.get(tokenize.tok_name[token.type], 0)
-        mantissa = re.match(r"[\d._]*\d", token.string)
-        if token.type == tokenize.NUMBER and not inside and mantissa and token.string[-1] not in "jJ":
-            yield starts[token.start[0] - 1] + token.start[1] + mantissa.end() - 1
-
-
-UNSEEN_IN_PROSE = re.compile(
-    r"\]\([^)]*\)|<https?:[^>]*>|\{(?:doc|numref|ref|eq|cite[^}]*)\}`[^`]*`|<!--.*?-->"  # targets, comments
-    r"|^%.*|^\([\w-]+\)=|^\s*:(?!alt)[\w-]+:.*|^\[\^\w+\]:|\[\^\w+\]"  # options, labels
-    r"|^`{3,}\{(?:figure|image|solution|solution-start|bibliography|button-\w+)\}.*",
-    re.M,
-)
-
-
-def numerals_in_prose(text: str) -> Iterator[tuple[int, bool]]:
-    """Yield where the last digit of each numeral of a page's prose stands, and whether a cell says it."""
-    body = re.compile(r"\A---\n.*?^---\n", re.M | re.S).match(text)
-    hidden = [(0, body.end())] if body else []
-    for cell in re.finditer(r"^(`{3,})\{code-cell\}.*\n((?:.*\n)*?)\1\s*$", text, re.M):
-        hidden.append(cell.span())
-        for caption in re.finditer(r"^:\s+caption:(.*)$", cell[2], re.M):
-            yield from (
-                (cell.start(2) + caption.start(1) + place, False) for place in last_digits(caption[1])
-            )
-        code = re.sub(r"^:.*$", lambda option: "#" * len(option[0]), cell[2], flags=re.M)
-        for start, end in spoken_strings(code):
-            yield from ((cell.start(2) + start + place, True) for place in last_digits(code[start:end]))
-    hidden += [match.span() for match in UNSEEN_IN_PROSE.finditer(text)]
-    for place in last_digits(text):
-        if not any(start <= place < end for start, end in hidden):
-            yield place, False
-
-
-def spoken_strings(code: str) -> Iterator[tuple[int, int]]:
-    """Yield where the strings stand that code hands on as a title, a caption or an alternative text."""
-    starts = line_starts(code)
-    try:
-        calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
-    except SyntaxError:  # a magic
-        return
-    for call in calls:
-        given = [k.value for k in call.keywords if k.arg in {"alt", "title", "caption"}]
-        for value in [*given, *(call.args if ast.unparse(call.func).endswith("draw") else [])]:
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                lines, last = code.splitlines(), value.end_lineno or value.lineno
-                column = len(lines[value.lineno - 1].encode()[: value.col_offset].decode())
-                end = len(lines[last - 1].encode()[: value.end_col_offset].decode())
-                yield starts[value.lineno - 1] + column, starts[last - 1] + end
-
-
-def last_digits(text: str) -> Iterator[int]:
-    """Yield where the last digit of each numeral stands."""
-    for match in DIGITS.finditer(text):
-        yield match.end() - 1
-
-
-def line_starts(text: str) -> list[int]:
-    """Return where each line starts."""
-    starts = [0]
-    for line in text.splitlines(True):
-        starts.append(starts[-1] + len(line))
-    return starts
-
-
 # ---- the sample
 
 
-def candidates(root: Path, kind: str) -> Iterator[tuple[str, int, bool]]:
-    """Yield (path, place, cells) for each digit that a mutant of the kind can change."""
+def candidates(root: Path, kind: str, read: set[str]) -> Iterator[tuple[str, int, bool]]:
+    """Yield (path, place, cells) for each digit that a mutant of the kind can change.
+
+    read: the data files that pages read; of `published.toml` only sections that they claim are taken.
+    """
     if kind == "data":
-        data = root / "lib" / "data"
-        claimed = {c.partition(".")[0] for p in printed(root) for c in records.claims(p.read_text("utf8"))}
-        claimed -= tomllib.loads((data / "unclaimed.toml").read_text("utf8")).keys()
-        for path in sorted([*data.glob("*.toml"), *(root / "book").glob("*.bib")]):
-            if path.name != "unclaimed.toml":
-                text = path.read_text("utf8")
-                read = numerals_in_bibtex if path.suffix == ".bib" else numerals_in_toml
-                yield from (
-                    (path.relative_to(root).as_posix(), place, False) for place in read(text, claimed)
-                )
+        later = tomllib.loads((root / "lib" / "data" / "unclaimed.toml").read_text("utf8")).keys()
+        claimed = {
+            c.partition(".")[0] for p in printed(root) for c in records.claims(p.read_text("utf8"))
+        } - later
+        for path in sorted([*(root / "lib" / "data").glob("*.toml"), *(root / "book").glob("*.bib")]):
+            name, text = path.relative_to(root).as_posix(), path.read_text("utf8")
+            places = digits.in_bibtex(text) if path.suffix == ".bib" else iter(())
+            if name in read:
+                places = digits.in_toml(text, claimed if path.name == "published.toml" else None)
+            yield from ((name, place, False) for place in places)
     elif kind == "lib":
         for path in sorted((root / "lib").glob("*.py")):
-            for place in numerals_in_python(path.read_text("utf8")):
+            for place in digits.in_python(path.read_text("utf8")):
                 yield path.relative_to(root).as_posix(), place, False
     elif kind == "prose":
         for path in (root / "book" / f"{name}.md" for name in pages(root)):
-            for place, cells in numerals_in_prose(path.read_text("utf8")):
+            for place, cells in digits.in_prose(path.read_text("utf8")):
                 yield path.relative_to(root).as_posix(), place, cells
     else:
         for path in printed(root):
-            for place in last_digits(path.read_text("utf8")):
+            for place in digits.last_digits(path.read_text("utf8")):
                 yield path.relative_to(root).as_posix(), place, False
 
 
-def sample(root: Path, count: int, seed: int) -> list[Mutant]:
+def sample(root: Path, count: int, seed: int, read: set[str]) -> list[Mutant]:
     """Return so many mutants, equally of each kind as far as there are."""
     found = []
     for number, kind in enumerate(KINDS):
-        dice, all_ = random.Random(f"{seed} {kind}"), sorted(set(candidates(root, kind)))
+        dice, all_ = random.Random(f"{seed} {kind}"), sorted(set(candidates(root, kind, read)))
         for path, place, cells in dice.sample(all_, min(len(all_), (count + number) // len(KINDS))):
             found.append(mutant(root, kind, path, place, dice.choice((-1, 1)), cells))
     return found
@@ -228,56 +144,60 @@ def printed(root: Path) -> list[Path]:
 # ---- what can depend on a mutant
 
 
-@dataclass
-class Baseline:
-    """What running the unchanged book showed: seconds for each step, and what each page's cells touched."""
+@dataclass(frozen=True)
+class Seen:
+    """What one step touched when it ran on the unchanged project, and for how long it ran."""
 
-    seconds: dict[str, float] = field(default_factory=dict)
-    functions: dict[str, set[tuple[str, int]]] = field(default_factory=dict)  # page -> (path, first line)
-    modules: dict[str, set[str]] = field(default_factory=dict)
-    sections: dict[str, set[str]] = field(default_factory=dict)
+    seconds: float
+    functions: frozenset[tuple[str, int]] = frozenset()  # path and first line of each function called
+    files: frozenset[str] = frozenset()  # modules of lib imported, and data files read
+    sections: frozenset[str] = frozenset()  # of published.toml
 
 
-def steps(root: Path, one: Mutant, known: Baseline) -> list[str]:
-    """Return what to run for a mutant, the cheapest first: "cells page", "page page" or "test file"."""
+def steps(root: Path, one: Mutant, seen: dict[str, Seen]) -> list[str]:
+    """Return what to run for a mutant, the cheapest first: "cells PAGE", "page PAGE" or "test FILE"."""
     if one.kind == "records":
         return [f"page {Path(one.path).relative_to('book/printed').with_suffix('').as_posix()}"]
     if one.kind == "prose":
         page = Path(one.path).relative_to("book").with_suffix("").as_posix()
         return [f"{'cells' if one.cells else 'page'} {page}"]
-    if one.path.endswith(".bib"):
-        return [
-            f"page {page}"
-            for page in pages(root)
-            if "{bibliography}" in (root / f"book/{page}.md").read_text()
-        ]
-    if one.kind == "data":
-        section = next(
-            s for s in reversed((root / one.path).read_text("utf8").splitlines()[: one.line]) if s[:1] == "["
-        )
-        name = section.strip('["]').partition(".")[0].strip('"]')
-        found = [page for page, sections in known.sections.items() if name in sections]
-    else:
-        found = [page for page in known.modules if touches(root, page, one, known)]
-    test = f"tests/test_{Path(one.path).stem}.py"
-    runs = [*(f"cells {page}" for page in found), *([f"test {test}"] if (root / test).exists() else [])]
-    return sorted(runs, key=lambda run_: known.seconds.get(run_, 0.0))
-
-
-def touches(root: Path, page: str, one: Mutant, known: Baseline) -> bool:
-    """Tell whether a page's cells call, import or show the code around a constant."""
     text = (root / one.path).read_text("utf8")
-    inner = None
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
-            body = node.body[0] if isinstance(node, ast.FunctionDef) else node.body
-            if body.lineno <= one.line <= (node.end_lineno or 0) and isinstance(node, ast.FunctionDef):
-                inner = node if inner is None or node.lineno > inner.lineno else inner
-    shown = f"in {one.path}\n" in (root / "book" / "printed" / f"{page}.txt").read_text("utf8")
-    if shown or inner is None:
-        return shown or Path(one.path).stem in known.modules[page]
-    first = {inner.lineno, *(decorator.lineno for decorator in inner.decorator_list)}
-    return any((one.path, line) in known.functions[page] for line in first)
+    if one.path.endswith(".bib"):
+        found = [s for s in seen if s[:4] == "page" and "{bibliography}" in source_of(root, s)]
+    elif one.path.endswith("published.toml"):
+        section = re.findall(r'^\[+"?([^\].\"]+)', "".join(text.splitlines(True)[: one.line]), re.M)[-1]
+        found = [name for name in seen if section in seen[name].sections]
+    elif one.kind == "data":
+        found = [name for name in seen if one.path in seen[name].files]
+    else:
+        lines = around(text, one.line)
+        found = [name for name in seen if touches(root, name, one.path, lines, seen[name])]
+    return sorted(found, key=lambda name: seen[name].seconds)
+
+
+def source_of(root: Path, step: str) -> str:
+    """Return the text of a step's page."""
+    return (root / "book" / f"{step.partition(' ')[2]}.md").read_text("utf8")
+
+
+def touches(root: Path, step: str, path: str, lines: set[int], seen: Seen) -> bool:
+    """Tell whether a step calls the function that starts on the lines, or shows or imports its file."""
+    what, _, target = step.partition(" ")
+    record = root / "book" / "printed" / f"{target}.txt"
+    shown = what == "cells" and f"in {path}\n" in record.read_text("utf8")
+    return shown or (any((path, line) in seen.functions for line in lines) if lines else path in seen.files)
+
+
+def around(text: str, line: int) -> set[int]:
+    """Return where the innermost function around a line starts, or nothing if the line runs on import."""
+    inner: set[int] = set()
+    for node in ast.walk(ast.parse(text)):  # outer functions come first
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        first, last = node.body[0].lineno, node.end_lineno or 0
+        if node.lineno < first <= line <= last:
+            inner = {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}
+    return inner
 
 
 # ---- a worker: one warm process in a copy of the project
@@ -296,7 +216,7 @@ def work() -> None:
         if "mutant" in request:
             answer = judge(Mutant(**request["mutant"]), request["steps"], request["seconds"], book)
         else:
-            answer = forked(lambda: step(request["step"], book, traced=True), 600)  # noqa: B023
+            answer = forked(lambda: watched(request["step"], book), 600)  # noqa: B023
         print(json.dumps(answer), file=answers, flush=True)
 
 
@@ -312,7 +232,9 @@ def warm_up() -> None:
         hypothesis.Phase.reuse,
         hypothesis.Phase.generate,
     )  # a failure is not shrunk
-    hypothesis.settings.register_profile("mutate", phases=found, database=None, derandomize=True)
+    hypothesis.settings.register_profile(
+        "mutate", phases=found, database=None, derandomize=True, deadline=None
+    )
     hypothesis.settings.load_profile("mutate")
 
 
@@ -328,7 +250,7 @@ def judge(one: Mutant, todo: list[str], seconds: dict[str, float], book: Any) ->
         for name in todo:
             ran.append(name)
             limit = 15 + 5 * seconds.get(name, 0.0)
-            if complaint := forked(lambda: step(name, book), limit)["complaint"]:  # noqa: B023
+            if complaint := forked(lambda: {"complaint": step(name, book)}, limit)["complaint"]:  # noqa: B023
                 return {"by": name, "ran": ran, "complaint": complaint}
     finally:
         path.write_text(before, "utf8")
@@ -362,54 +284,60 @@ def forked(call: Callable[[], dict[str, Any]], limit: float) -> dict[str, Any]:
         text = sheet.read()
     os.waitpid(child, 0)
     answer = (
-        json.loads(text)
-        if text
-        else {"complaint": f"took over {limit:.0f} s" if late else "the process died"}
+        json.loads(text) if text else {"complaint": f"took over {limit:g} s" if late else "the process died"}
     )
     return {**answer, "seconds": perf_counter() - start}
 
 
-def step(name: str, book: Any, traced: bool = False) -> dict[str, Any]:
-    """Run one step; return its complaint, and when traced what it touched."""
+def step(name: str, book: Any) -> str:
+    """Run one step and return its complaint."""
     what, _, target = name.partition(" ")
     if what == "test":
         import pytest
 
-        arguments = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", str(run.ROOT / target)]
-        return {"complaint": "" if pytest.main(arguments) in (0, 5) else "a test failed"}
+        arguments = ["-x", "-q", "-p", "no:cacheprovider", str(run.ROOT / target)]
+        return "" if pytest.main(arguments) in (0, 5) else "a test failed"
     path = run.ROOT / "book" / f"{target}.md"
     if what == "page":
         text, problems = book.read(f"book/{target}")
-        return {"complaint": "\n".join(filter(None, [*problems, records.drift(path, text)]))}
-    from lib.press import published, warm
+        return "\n".join(filter(None, [*problems, records.drift(path, text)]))
+    from lib.press import warm
 
-    functions: set[tuple[str, int]] = set()
-    sections: set[str] = set()
-    find, notebook = published.find, run.read(path)
-    if traced:
-
-        def finding(key: str) -> Any:
-            sections.add(published.split(key)[0])
-            return find(key)
-
-        published.find = finding  # type: ignore[assignment]
-        sys.settrace(lambda frame, *_: functions.add((frame.f_code.co_filename, frame.f_code.co_firstlineno)))
-    start = perf_counter()
-    warm.execute(notebook)
-    sys.settrace(None)
+    notebook = warm.execute(run.read(path))
+    KEPT.append((path, notebook))
     complaints = [*records.problems(notebook), records.drift(path, records.printed(notebook), part=True)]
-    if not traced:
-        return {"complaint": "\n".join(filter(None, complaints))}
-    run.keep(path, notebook, perf_counter() - start)
+    return "\n".join(filter(None, complaints))
+
+
+def watched(name: str, book: Any) -> dict[str, Any]:
+    """Run one step on the unchanged project; return its complaint and what it touched."""
+    from lib.press import published
+
+    if name.startswith("page "):
+        return {"complaint": step(name, book)}
+    functions: set[tuple[str, int]] = set()
+    files: set[str] = set()
+    sections: set[str] = set()
+    find = published.find
+
+    def finding(path: str) -> Any:
+        sections.add(published.split(path)[0])
+        return find(path)
+
+    published.find = finding
+    sys.addaudithook(lambda event, given: files.add(str(given[0])) if event == "open" else None)
+    sys.settrace(lambda frame, *_: functions.add((frame.f_code.co_filename, frame.f_code.co_firstlineno)))
+    complaint = step(name, book)
+    sys.settrace(None)
+    files |= {str(getattr(module, "__file__", "")) for module in [*sys.modules.values()]}
     home = f"{run.ROOT / 'lib'}{os.sep}"
-    return {
-        "complaint": "\n".join(filter(None, complaints)),
-        "functions": [
-            (os.path.relpath(file, run.ROOT), line) for file, line in functions if file.startswith(home)
-        ],
-        "modules": [name.partition(".")[2] for name in sys.modules if re.fullmatch(r"lib\.\w+", name)],
-        "sections": sorted(sections),
-    }
+    calls = [(os.path.relpath(path, run.ROOT), line) for path, line in functions if path.startswith(home)]
+    read = [os.path.relpath(path, run.ROOT) for path in files if path.startswith(home)]
+    with (run.CACHE / "lock").open("w") as lock:  # jupyter-cache itself has none
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for path, notebook in KEPT:
+            run.keep(path, notebook, 0.0)
+    return {"complaint": complaint, "functions": calls, "files": read, "sections": sorted(sections)}
 
 
 # ---- the whole run
@@ -421,7 +349,8 @@ class Workers:
     def __init__(self, root: Path, jobs: int):
         self.folder = tempfile.TemporaryDirectory(prefix="mutate-")
         self.free: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
-        self.processes = [self.start(root, Path(self.folder.name, f"copy{i}")) for i in range(jobs)]
+        self.copies = [Path(self.folder.name, f"copy{i}") for i in range(jobs)]
+        self.processes = [self.start(root, copy) for copy in self.copies]
         self.pool = ThreadPoolExecutor(jobs)
         for process in self.processes:
             self.free.put(process)
@@ -457,54 +386,50 @@ class Workers:
             raise RuntimeError(f"a worker of mutate ended while it did {request}")
         return json.loads(answer)  # type: ignore[no-any-return]
 
-    def close(self) -> None:
-        """End the workers and remove their copies."""
-        self.pool.shutdown()
+    def map(self, requests: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield the answers to requests, in their order."""
+        return self.pool.map(self.ask, requests)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.shutdown(cancel_futures=True)
         for process in self.processes:
             process.stdin.close()  # type: ignore[union-attr]
             process.wait()
         self.folder.cleanup()
 
 
-def baseline(root: Path, mutants: Iterable[Mutant], workers: Workers) -> tuple[Baseline, list[str]]:
-    """Run the unchanged book once; return what that showed, and each complaint: there should be none."""
-    known, false = Baseline(), []
-
-    def learn(names: list[str]) -> None:
-        for name, answer in zip(
-            names, workers.pool.map(lambda n: workers.ask({"step": n}), names), strict=True
-        ):
-            known.seconds[name] = answer["seconds"]
-            false.extend([f"{name}: {answer['complaint']}"] if answer["complaint"] else [])
-            if "functions" in answer:
-                page = name.partition(" ")[2]
-                known.functions[page] = {(path, line) for path, line in answer["functions"]}
-                known.modules[page], known.sections[page] = set(answer["modules"]), set(answer["sections"])
-
-    learn([f"cells {page}" for page in pages(root) if run.is_chapter(root / "book" / f"{page}.md")])
-    tests = {f"tests/test_{Path(one.path).stem}.py" for one in mutants if one.kind in {"data", "lib"}}
-    learn(
-        [f"page {page}" for page in pages(root)] + [f"test {t}" for t in sorted(tests) if (root / t).exists()]
-    )
-    return known, false
+def baseline(root: Path, workers: Workers) -> tuple[dict[str, Seen], list[str]]:
+    """Run the unchanged book once; return what each step touched, and complaints: there should be none."""
+    seen, false = {}, []
+    chapters = [page for page in pages(root) if run.is_chapter(root / "book" / f"{page}.md")]
+    tests = [p for p in sorted((root / "tests").glob("test_*.py")) if MODELS.search(p.read_text("utf8"))]
+    cells = [f"cells {page}" for page in chapters]  # before the pages, which need what these print
+    for names in (cells, [f"page {page}" for page in pages(root)] + [f"test tests/{p.name}" for p in tests]):
+        for name, got in zip(names, workers.map({"step": name} for name in names), strict=True):
+            calls = frozenset((path, line) for path, line in got.get("functions", ()))
+            seen[name] = Seen(
+                got["seconds"], calls, *(frozenset(got.get(k, ())) for k in ("files", "sections"))
+            )
+            false += [f"{name}: {got['complaint']}"] if got["complaint"] else []
+    return seen, false
 
 
-def verdicts(root: Path, mutants: list[Mutant], jobs: int = 2) -> Iterator[Verdict]:
-    """Yield what catches each mutant; ValueError when the unchanged book already fails."""
-    workers = Workers(root, jobs)
-    try:
-        known, false = baseline(root, mutants, workers)
-        if false:
-            raise ValueError("mutate: the book fails without any mutant; mend it first\n" + "\n".join(false))
+def verdicts(root: Path, choose: Callable[[set[str]], list[Mutant]], workers: Workers) -> Iterator[Verdict]:
+    """Yield what catches each mutant; ValueError when the unchanged book already fails.
 
-        def verdict(one: Mutant) -> Verdict:
-            todo = steps(root, one, known)
-            answer = workers.ask({"mutant": asdict(one), "steps": todo, "seconds": known.seconds})
-            return Verdict(one, answer["by"], answer["ran"])
-
-        yield from workers.pool.map(verdict, mutants)
-    finally:
-        workers.close()
+    choose: a function from the data files that pages read to the mutants.
+    """
+    seen, false = baseline(root, workers)
+    if false:
+        raise ValueError("mutate: the book fails without any mutant; mend it first\n" + "\n".join(false))
+    mutants = choose({path for name, it in seen.items() if name.startswith("cells ") for path in it.files})
+    seconds = {name: it.seconds for name, it in seen.items()}
+    todo = [{"mutant": asdict(m), "steps": steps(root, m, seen), "seconds": seconds} for m in mutants]
+    for one, answer in zip(mutants, workers.map(todo), strict=True):
+        yield Verdict(one, answer["by"], answer["ran"])
 
 
 def wilson(caught: int, of: int) -> tuple[float, float]:
@@ -542,13 +467,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="which sample (0)")
     parser.add_argument("--jobs", type=int, default=2, help="how many processes (2)")
     given, start = parser.parse_args(), perf_counter()
-    mutants, found = sample(run.ROOT, given.count, given.seed), []
-    try:
-        for verdict in verdicts(run.ROOT, mutants, given.jobs):
-            found.append(verdict)
-            print("." if verdict.by else "S", end="", file=sys.stderr, flush=True)
-    except ValueError as error:
-        sys.exit(str(error))
+    found = []
+    choose = functools.partial(sample, run.ROOT, given.count, given.seed)
+    with Workers(run.ROOT, given.jobs) as workers:
+        try:
+            for verdict in verdicts(run.ROOT, choose, workers):
+                found.append(verdict)
+                print("." if verdict.by else "S", end="", file=sys.stderr, flush=True)
+        except ValueError as error:
+            sys.exit(str(error))
     print(f"\n{report(found)}\n{perf_counter() - start:.0f} s")
     sys.exit(0 if sum(bool(v.by) for v in found) >= ENOUGH * len(found) else 1)
 
