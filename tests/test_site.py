@@ -242,6 +242,7 @@ STROKES = """() => [...document.querySelectorAll("svg.plot [style*='var(--'], sv
 FLATTEN = """() => {
   document.querySelectorAll("pre").forEach(code => { code.textContent = code.textContent });
   document.querySelectorAll("svg.plot").forEach(plot => plot.replaceChildren());
+  document.querySelectorAll("tbody > tr:nth-child(n + 5)").forEach(row => row.remove());
 }"""
 AXE = """rules => axe.run(document, {
   ...rules, resultTypes: ["violations"], preload: false,
@@ -288,7 +289,9 @@ def visit(browser, address, site) -> Callable[[str], Visit]:
         seen.overflow = tab.evaluate("document.documentElement.scrollWidth") - PHONE["width"]
         seen.small = tab.evaluate(SMALL)
         tab.evaluate(axe)
-        tab.evaluate(FLATTEN)  # each coloured word of code and each part of a plot was looked at above
+        tab.evaluate(
+            FLATTEN
+        )  # words of code and parts of plots were looked at above; rows of a table are alike
         for look, theme, size in (("phone", "dark", PHONE), ("dark", "dark", DESK), ("light", "light", DESK)):
             tab.set_viewport_size(size)
             switch(tab, theme)
