@@ -30,7 +30,7 @@ from lib.hardware import L40S
 from lib.jumping import Jumper
 from lib.models import QWEN2_5_7B
 from lib.scheduler import BLOCK_TOKENS, Job, Plan, Scheduler, vllm
-from lib.trace import Notes, Run, Span, Step, Trace, percentile
+from lib.trace import Notes, RawRun, RawSpan, Run, Step, Trace, percentile
 from lib.workload import Request
 
 __all__ = [
@@ -73,8 +73,8 @@ class Instance:
         self.copies: list[tuple[float, int, Job]] = []  # under way: (end, request, job), soonest first
         self.again = False  # a composition that has only taken places away is followed by another
         self.seen: list[Job] = []  # whose copy the queued step has found complete
-        self.runs: list[Run] = []
-        self.open: dict[int, list[int]] = {}  # first and latest run in which a request has emitted lately
+        self.runs: list[RawRun] = []
+        self.open: dict[int, tuple[int, int]] = {}  # first and latest run in which one has emitted lately
 
     def receive(self, time: float, job: Job) -> None:
         """Hand over a job that arrives then; in order of time, and before `run` has got that far."""
@@ -168,12 +168,12 @@ class Instance:
         for job in plan.emitting:
             span = self.open.get(job.request)
             if span and span[1] == number - 1:
-                span[1] = number
+                self.open[job.request] = (span[0], number)
                 continue
             if not job.emitted:
                 self.first(job, run.start, ends[1])
             self.close(job)
-            self.open[job.request] = [number, number]
+            self.open[job.request] = (number, number)
             joined += job in plan.decodes
         self.runs.append(run._replace(joined=joined) if joined else run)
 
@@ -181,7 +181,7 @@ class Instance:
         """The span in progress of a job has ended."""
         span = self.open.pop(job.request, None)
         if span and self.role != "prefill":
-            self.notes.spans[job.request].append(Span(self.number, *span))
+            self.notes.spans[job.request] += ((self.number, *span),)
 
     def first(self, job: Job, start: float, end: float) -> None:
         """Note a job's first token here, emitted by the step from `start` to `end`."""
@@ -191,11 +191,11 @@ class Instance:
             self.notes.decode_start[job.request] = start
             self.notes.first_token[job.request] = end
 
-    def open_spans(self) -> Iterator[tuple[int, Span]]:
+    def open_spans(self) -> Iterator[tuple[int, RawSpan]]:
         """Where those who are not finished have emitted lately."""
         if self.role != "prefill":
             for row, span in self.open.items():
-                yield row, Span(self.number, *span)
+                yield row, (self.number, *span)
 
     def look(self) -> list[Job]:
         """Whose copy has ended by now."""
@@ -248,7 +248,7 @@ def simulate(
         engines += members
     for engine in engines:
         for row, span in engine.open_spans():
-            notes.spans[row].append(span)
+            notes.spans[row] += (span,)
     logs = [(engine.role, prices(engine.engine), engine.runs) for engine in engines]
     return Trace(rows, deployment, logs, notes, until)
 
