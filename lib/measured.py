@@ -42,12 +42,13 @@ from lib.models import (
 )
 from lib.parallelism import between, divide, talk
 from lib.roofline import Efficiency, Work, decode, ideal_time, prefill, step_time
-from lib.scheduler import textbook
+from lib.scheduler import vllm
 from lib.simulator import (
     Collocated,
     Deployment,
     Disaggregated,
     Engine,
+    Pull,
     Trace,
     alternate,
     least_loaded,
@@ -57,7 +58,6 @@ from lib.simulator import (
 from lib.workload import Request, poisson
 
 SEEDS = range(5)
-POLICY = textbook
 NOTES = ("id", "source", "setup")
 GIVEN = "part of the set-up"
 FITTED = "the efficiencies come from it"
@@ -173,22 +173,15 @@ def factors(found: Iterable[Figure]) -> list[float]:
 # ---------------------------------------------------------------------------------------- how things run
 
 
-def engine(
-    model: Model, gpu: GPU, degree: int = 1, lengths: tuple[int, int] = (0, 0), **limits: Any
-) -> Engine:
-    """Return an engine: calibrated efficiencies, the textbook's rules, its GPUs talking over what joins them.
-
-    With `lengths` of prompt and answer every decode step is priced at the context in the middle of an answer:
-    what its steps cost on average, worked out faster.
-    """
+def engine(model: Model, gpu: GPU, degree: int = 1, **limits: Any) -> Engine:
+    """Return an engine: calibrated efficiencies, vLLM's rules, its GPUs talking over what joins them."""
     return Engine(
         model,
         gpu,
         tensor_parallel=degree,
         efficiency=calibration.efficiency(gpu),
         link=between(gpu) if degree > 1 else None,
-        policy=POLICY,
-        decode_context=sum(lengths) - lengths[1] // 2 or None,
+        policy=vllm,
         **limits,
     )
 
@@ -226,10 +219,10 @@ def mean_gap(trace: Trace) -> float:
 
 def guide(copy: float | Link = PCIE_4) -> list[Figure]:
     """The guide's own benchmark: Qwen2.5-7B, two L40S on PCIe; collocated, and prefill beside decode."""
-    one = engine(QWEN2_5_7B, L40S, lengths=(8192, 256))
+    one = engine(QWEN2_5_7B, L40S, asynchronous=True)
     setups: dict[str, Deployment] = {
         "collocated": Collocated(one, 2, least_loaded),
-        "pd": Disaggregated(one, one, handoff=copy),
+        "pd": Disaggregated(one, one, handoff=Pull(copy)),
     }
     runs = {
         (name, rate): traces(setup, rate, 100, 8192, 256)
@@ -260,7 +253,7 @@ def guide(copy: float | Link = PCIE_4) -> list[Figure]:
 
 def mooncake_a10(entry: str, degree: int, prompt: int, rate: float, count: int) -> list[Figure]:
     """Qwen2.5-7B in 4 bits on A10s under SGLang: a server for prefill and one for decode, or two of both."""
-    one = engine(QWEN2_5_7B_INT4, A10, degree, (prompt, 512))
+    one = engine(QWEN2_5_7B_INT4, A10, degree)
     setups: dict[str, Deployment] = {
         "pd_1p1d": Disaggregated(one, one, handoff=RDMA_100G),
         "two_collocated": Collocated(one, 2, alternate),
@@ -291,8 +284,8 @@ def mooncake_h800() -> list[Figure]:
     """Qwen3-8B on eight H800 for prefill and eight for decode, one request at a time."""
     entry = "mooncake-h800-transfer"
     roce = Link("8 x RoCE", 200e9, source="the source's own theoretical maximum")
-    one = engine(QWEN3_8B, H800, 8, token_budget=8192)  # only first tokens are asked for
-    setup = Disaggregated(one, one, handoff=roce)
+    one = engine(QWEN3_8B, H800, 8, token_budget=8192)
+    setup = Disaggregated(one, one, handoff=Pull(roce))
     prompts = data.measurements()[entry]["prompt_tokens"]
     alone = [simulate([Request(0, prompt, 128)], setup).ttft[0] for prompt in prompts]
     moved = [kv_cache.transfer_time(QWEN3_8B, prompt, roce) for prompt in prompts]
@@ -306,10 +299,10 @@ def llm_d(prefill_efficiency: Efficiency | None = None) -> list[Figure]:
     """gpt-oss-120b on 16 H200: eight for prefill and two groups of four for decode, or 16 replicas."""
     entry = "llm-d-h200"
     requests = [Request(i / 45, 5000, 250) for i in range(45 * 30)]
-    one = engine(GPT_OSS_120B, H200, 1, (5000, 250), token_budget=8192)
+    one = engine(GPT_OSS_120B, H200, token_budget=8192, asynchronous=True)
     one = replace(one, efficiency=prefill_efficiency or one.efficiency)
-    four = engine(GPT_OSS_120B, H200, 4, (5000, 250), token_budget=8192)
-    handoff = kv_cache.transfer_time(GPT_OSS_120B, 5000, RDMA_400G)
+    four = engine(GPT_OSS_120B, H200, 4, token_budget=8192, asynchronous=True)
+    handoff = Pull(kv_cache.transfer_time(GPT_OSS_120B, 5000, RDMA_400G))
     setups: dict[str, Deployment] = {
         "pd": Disaggregated(one, four, 8, 2, handoff, least_loaded),
         "collocated": Collocated(one, 16, alternate),
@@ -332,15 +325,14 @@ def llm_d(prefill_efficiency: Efficiency | None = None) -> list[Figure]:
 def mori_io() -> list[Figure]:
     """Qwen3-235B in FP8 on eight MI300X: how many of 100 requests keep to TTFT 1 s and ITL 50 ms."""
     model, gpu = QWEN3_235B_FP8, MI300X
-    lengths = (2000, 1000)
-    shared = {n: replace(engine(model, gpu, n, lengths, token_budget=8192), gpu=in_fp8(gpu)) for n in (4, 8)}
+    shared = {n: replace(engine(model, gpu, n, token_budget=8192), gpu=in_fp8(gpu)) for n in (4, 8)}
     part = replace(shared[4], token_budget=4096, max_num_seqs=64)
     read = kv_cache.transfer_time(model, 2000, RDMA_400G)
     write = kv_cache.exposed_by_layer(read, step(prefill(model, 2000), 2000, part), model.layers)
     setups: dict[str, Deployment] = {
         "collocated_tp8": Collocated(shared[8]),
         "collocated_2xtp4": Collocated(shared[4], 2, alternate),
-        "pd_read": Disaggregated(part, part, handoff=read),
+        "pd_read": Disaggregated(part, part, handoff=Pull(read)),
         "pd_write": Disaggregated(part, part, handoff=write),
     }
     promise = SLO(ttft=1.0, itl=0.050)
@@ -353,7 +345,7 @@ def mori_io() -> list[Figure]:
 
 def distserve() -> list[Figure]:
     """A model of 13 billion parameters on A100s: the highest rate per GPU at which 90 % keep to both."""
-    one = engine(OPT_13B, A100_80GB, lengths=(512, 64))
+    one = engine(OPT_13B, A100_80GB)
     nvlink = between(A100_80GB)
     both, first, rest = SLO(ttft=0.4, tpot=0.040), SLO(ttft=0.4), SLO(ttft=None, tpot=0.040)
 
@@ -430,14 +422,14 @@ ENTRIES = {
     "guide-l40s": Entry(
         guide,
         (L40S,),
-        "8,192 prompt tokens; vLLM's default budget for 48 GB, 2,048 tokens; the least loaded replica; rates "
-        "of 0.2, 0.4, 1 and 2 req/s; PCIe 4.0 for the handoff",
+        "8,192 prompt tokens; vLLM's default budget for 48 GB, 2,048 tokens; asynchronous scheduling; the "
+        "least loaded replica; rates of 0.2, 0.4, 1 and 2 req/s; decode pulls over PCIe 4.0",
     ),
     "mooncake-a10-tp4": Entry(
         mooncake_a10_tp4,
         (A10,),
         "Poisson arrivals; arithmetic in 16 bits; chunks of 2,048 tokens, SGLang's default for 24 GB, but "
-        "textbook scheduling; PCIe 4.0 between the GPUs of a server, 100 Gb/s between servers",
+        "vLLM's scheduling; PCIe 4.0 between the GPUs of a server, 100 Gb/s between servers",
     ),
     "mooncake-a10-tp2": Entry(mooncake_a10_tp2, (A10,), "as for TP4"),
     "mooncake-h800-transfer": Entry(
@@ -450,7 +442,8 @@ ENTRIES = {
         llm_d,
         (H200,),
         "evenly spaced requests for 30 of the source's 120 seconds; vLLM's default budget for 141 GB, 8,192 "
-        "tokens; arithmetic in 16 bits; replicas in turn, the split pools by load; 400 Gb/s for the handoff",
+        "tokens; asynchronous scheduling; arithmetic in 16 bits; replicas in turn, the split pools by load; "
+        "decode pulls over 400 Gb/s",
     ),
     "mori-io-mi300x": Entry(
         mori_io,

@@ -1,6 +1,6 @@
 """Refreshers: a chapter says where one is needed; the refresher's own page says what stands there.
 
-A chapter writes an admonition of class `refresher` that holds nothing but a link to the page. In JupyterLab it
+A chapter writes an admonition of class `refresher` that holds only a link to the page. In JupyterLab it
 is a link. On the site it is a closed block with that page's first paragraph: each topic has one source.
 """
 
