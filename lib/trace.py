@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from math import floor, inf, nextafter
+from math import floor, fsum, inf, nextafter
 from typing import NamedTuple
 
 from lib.deployment import Deployment
@@ -181,6 +181,30 @@ class Trace:
     def ttft(self) -> list[float]:
         """Time to first token: arrival to the end of the step that emits it."""
         return [first - arrival for first, arrival in zip(self.first_token, self.arrival, strict=True)]
+
+    @cached_property
+    def ttft_parts(self) -> dict[str, list[float]]:
+        """Where each first token's time went, in seconds; the parts of one add up to its TTFT exactly.
+
+        `queue`: until prefill starts. `prefill`. `transfer`: while the cache is on its way. `notice`: until
+        decode's scheduler knows that it is here. `decode queue`: until a place and blocks are free, before
+        the copy if decode pulls it, and until a step takes the request in. `first step`: that step. Without a
+        second engine all but the first two are 0. Infinite where there is no first token. "Exactly" is meant
+        for the correctly rounded sum, `math.fsum`.
+        """
+        names = ("queue", "prefill", "transfer", "notice", "decode queue", "first step")
+        before = [self.arrival, self.prefill_start, self.prefill_end, self.copy_start]
+        after = [self.copy_end, self.decode_queue, self.decode_start, self.first_token]
+        rows = []
+        for arrival, start, done, leaves, ends, known, joins, first in zip(*before, *after, strict=True):
+            if first == inf:
+                rows.append([inf] * 6)
+                continue
+            queue = start - arrival
+            later = [ends - leaves, known - ends, (leaves - done) + (joins - known), first - joins]
+            prefill = fsum([first - arrival, -queue, *[-part for part in later]])
+            rows.append([queue, prefill, *later])
+        return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
     @cached_property
     def e2e(self) -> list[float]:
