@@ -123,21 +123,30 @@ class Instance:
     def play(self, plan: Plan, until: float) -> None:
         """Run the plan, repeated until something arrives, and note what came of it."""
         seen, self.seen, self.queued = self.seen, [], None
-        run, ends = self.time(plan, min(until, self.mail[0][0]) if self.mail else until)
+        run, ends = self.time(plan._replace(steps=1) if seen else plan, until)
         self.note(plan, run, ends)
+        if run.steps > 1:
+            self.scheduler.repeat(plan, run.steps - 1, self.engine.asynchronous)
         if self.engine.asynchronous:
+            self.now = ends[-2]
             self.compose()
         self.now = ends[-1]
-        for job in self.scheduler.advance(plan, run.steps):
+        for job in self.scheduler.advance(plan):
             self.done.append((self.now, job))
             self.close(job)
             if self.role != "prefill":
                 self.notes.finish[job.request] = self.now
         self.tell(seen)
+        if seen and self.queued:
+            self.queued = self.queued._replace(steps=1)  # what was composed before knew less
+
+    def coming(self) -> float:
+        """When the next request arrives or the next copy ends."""
+        return min(self.mail[0][0] if self.mail else inf, self.copies[0][0] if self.copies else inf)
 
     def rest(self, until: float) -> bool:
         """Nothing to run: wait for the next event; False if that is not before `until`."""
-        ahead = min(self.mail[0][0] if self.mail else inf, self.copies[0][0] if self.copies else inf)
+        ahead = self.coming()
         if self.copies:
             ahead = max(ahead, self.now + self.idle_poll)
         if ahead >= until:
@@ -145,8 +154,11 @@ class Instance:
         self.now = max(self.now, ahead)
         return True
 
-    def time(self, plan: Plan, horizon: float) -> tuple[Run, list[float]]:
-        """The run of the plan's steps that start before the horizon; its start and the ends of its steps."""
+    def time(self, plan: Plan, until: float) -> tuple[Run, list[float]]:
+        """The run of those of the plan's steps that are composed before anything arrives, and their ends.
+
+        The ends are preceded by the start of the first. No step starts at `until` or later.
+        """
         chunks: tuple[tuple[int, int, int], ...] = ()
         shapes: Shapes = ()
         if plan.chunks:
@@ -154,14 +166,16 @@ class Instance:
             shapes = tuple([(chunk.tokens, chunk.past) for chunk in plan.chunks if not chunk.single])
         batch = len(plan.decodes) + len(chunks) - len(shapes)
         context = self.prices.context(batch, plan.context)
-        steps = plan.steps if self.jump else 1
+        steps, coming = plan.steps if self.jump else 1, self.coming()
+        horizon = min(until, coming)
         if steps > 1 and horizon < inf:
             first = self.prices.seconds(shapes, batch, context)
-            steps = min(steps, int((horizon - self.now) / first) + 2)  # so many start before it, or fewer
+            steps = max(1, min(steps, int((horizon - self.now) / first) + 3))  # one more than start before it
         seconds = self.prices.durations(shapes, batch, context, steps)
         ends = list(accumulate(seconds, initial=self.now))
         if steps > 1:
-            del ends[max(1, bisect_left(ends, horizon)) + 1 :]
+            composed = bisect_left(ends, coming) + self.engine.asynchronous
+            del ends[max(1, min(composed, bisect_left(ends, until))) + 1 :]
         preempted = tuple([job.request for job in plan.preempted]) if plan.preempted else ()
         return Run(self.now, len(ends) - 1, chunks, shapes, batch, context, 0, preempted), ends
 
