@@ -1,6 +1,7 @@
 """Building the book: what is executed when, and what becomes of a mistake; on a small book of its own."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -189,6 +190,20 @@ def test_a_warning_stops_every_build(project) -> None:
         assert "one.md" in done.stderr
         assert "nowhere.md" in done.stderr
         assert "elsewhere" not in project.page("one")
+
+
+def test_a_chapter_shows_the_first_paragraph_of_a_refresher_in_a_closed_block(project) -> None:
+    box = "```{admonition} Refresher\n:class: refresher\n[How much](two.md)\n```"
+    project.change("book/one.md", "One multiplication says it.", f"Look there.\n\n{box}")
+    for first in ("A product says it.", "A sum says it."):  # the page that is asked is the only source
+        text = (project.root / "book/two.md").read_text("utf8")
+        project.write("book/two.md", re.sub(r"(One multiplication|A product) says it\.", first, text))
+        done = project.make()
+        assert done.returncode == 0, done.stderr
+        (block,) = re.findall(r"<details[^>]*refresher.*?</details>", project.page("one"), re.S)
+        assert "<summary>Refresher: How much is it?</summary>" in block
+        assert f"<p>{first}</p>" in block
+        assert 'href="two.html"' in block
 
 
 def test_a_page_that_leaves_the_book_leaves_the_site(project) -> None:

@@ -112,6 +112,13 @@ def test_source_shows_what_runs_with_a_link_to_its_first_line():
     assert press(shown) == {"code": True}
 
 
+@pytest.mark.parametrize(("page", "up"), [("book", "../"), ("book/refreshers", "../../")])
+def test_the_link_to_source_leads_out_of_the_folder_of_the_page(page, up, tmp_path, monkeypatch):
+    (tmp_path / page).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / page)
+    assert f'href="{up}lib/press/show.py#L' in source(show.is_number).markup
+
+
 def test_source_reads_back_as_the_code():
     lines = records.visible(source(show.is_number).markup).splitlines()
     assert lines[0] == "is_number in lib/press/show.py"

@@ -43,7 +43,7 @@ def fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 def open_block(self: Any, node: Refresher) -> None:
     """Begin the closed block with its summary."""
-    self.body.append(self.starttag(node, "details", CLASS="refresher"))
+    self.body.append(self.starttag(node, "details", CLASS="admonition refresher"))
     self.body.append(f"<summary>Refresher: {escape(node['title'])}</summary><p>{escape(node['summary'])}</p>")
 
 

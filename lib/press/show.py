@@ -123,7 +123,7 @@ def source(*functions: Callable[..., Any] | type) -> Html:
     for function in functions:
         lines, first = inspect.getsourcelines(function)
         path = Path(inspect.getfile(function)).resolve().relative_to(ROOT).as_posix()
-        link = f'<a href="../{path}#L{first}">{path}</a>'
+        link = f'<a href="{to_root()}{path}#L{first}">{path}</a>'
         name = escape(function.__qualname__)
         blocks.append(
             f'<figure class="source"><figcaption><code>{name}</code> in {link}</figcaption>'
@@ -131,6 +131,12 @@ def source(*functions: Callable[..., Any] | type) -> Html:
             f"{highlighted(inspect.cleandoc(chr(10) + ''.join(lines)))}</div></figure>"
         )
     return Html("".join(blocks), "\n".join(inspect.getsource(function) for function in functions), code=True)
+
+
+def to_root() -> str:
+    """Return the way up from the page at hand, which lies in `book` or in a folder below."""
+    above = Path.cwd().parts[::-1]
+    return "../" * (above.index("book") + 1 if "book" in above else 1)
 
 
 def highlighted(code: str) -> str:

@@ -111,7 +111,7 @@ def link_source(app: Sphinx, pagename: str, templatename: str, context: dict[str
     if "body" in context:
         target = context["pathto"]("lib/", 1)
         context["body"] = re.sub(
-            r'href="\.\./lib/([\w/]+)\.py#L', rf'href="{target}\1.html#L', context["body"]
+            r'href="(?:\.\./)+lib/([\w/]+)\.py#L', rf'href="{target}\1.html#L', context["body"]
         )
 
 

@@ -1,0 +1,484 @@
+"""`make mutate`: how many one-digit slips would the book's own checks catch?
+
+A seeded sample of mutants, equally from data files, constants in `lib`, prose and records; each changes
+the last digit of one numeral by one. A mutant is caught when something that can depend on it fails: the
+cells of a page print something else than their record, state a problem or raise; a page says something
+else than its record or something unsupported; or, for a constant, the tests of its module fail. Only
+that much is run, in processes forked from a warm one, each mutant in a copy of the project. Whatever
+survives is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import fcntl
+import functools
+import json
+import math
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Any
+
+from lib.press import digits, records, run
+
+KINDS = ("data", "lib", "prose", "records")
+ENOUGH = 0.95
+MODELS = re.compile(
+    r"^\s*(?:from|import) lib(?:\.(?!press\b|data\b)| import)", re.M
+)  # in a test of the models
+WARM = (
+    "IPython.core.interactiveshell", "PIL.Image", "jinja2", "matplotlib.backends.backend_svg",
+    "matplotlib.figure", "myst_nb.sphinx_", "nbformat.v4", "numpy", "pygments.formatters", "pytest",
+    "lib.press.figures", "lib.press.plugin", "lib.press.published",
+)  # fmt: skip
+
+KEPT: list[tuple[Path, Any]] = []  # the chapters that this process has run
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A file of the project with one digit changed."""
+
+    kind: str
+    path: str
+    place: int  # of the digit, in characters
+    old: str
+    new: str
+    line: int
+    text: str  # the line as it was
+    cells: bool = False  # prose that a cell says: the cells have to be run
+
+    def after(self, whole: str) -> str:
+        """Return the file's text with the digit changed."""
+        assert whole[self.place] == self.old
+        return whole[: self.place] + self.new + whole[self.place + 1 :]
+
+
+@dataclass
+class Verdict:
+    """What caught a mutant, or nothing."""
+
+    mutant: Mutant
+    by: str = ""
+    ran: list[str] = field(default_factory=list)
+
+
+# ---- the sample
+
+
+def candidates(root: Path, kind: str, read: set[str]) -> Iterator[tuple[str, int, bool]]:
+    """Yield (path, place, cells) for each digit that a mutant of the kind can change.
+
+    read: the data files that pages read; of `published.toml` only sections that they claim are taken.
+    """
+    if kind == "data":
+        later = tomllib.loads((root / "lib" / "data" / "unclaimed.toml").read_text("utf8")).keys()
+        claimed = {
+            c.partition(".")[0] for p in printed(root) for c in records.claims(p.read_text("utf8"))
+        } - later
+        for path in sorted([*(root / "lib" / "data").glob("*.toml"), *(root / "book").glob("*.bib")]):
+            name, text = path.relative_to(root).as_posix(), path.read_text("utf8")
+            places = digits.in_bibtex(text) if path.suffix == ".bib" else iter(())
+            if name in read:
+                places = digits.in_toml(text, claimed if path.name == "published.toml" else None)
+            yield from ((name, place, False) for place in places)
+    elif kind == "lib":
+        for path in sorted((root / "lib").glob("*.py")):
+            for place in digits.in_python(path.read_text("utf8")):
+                yield path.relative_to(root).as_posix(), place, False
+    elif kind == "prose":
+        for path in (root / "book" / f"{name}.md" for name in pages(root)):
+            for place, cells in digits.in_prose(path.read_text("utf8")):
+                yield path.relative_to(root).as_posix(), place, cells
+    else:
+        for path in printed(root):
+            for place in digits.last_digits(path.read_text("utf8")):
+                yield path.relative_to(root).as_posix(), place, False
+
+
+def sample(root: Path, count: int, seed: int, read: set[str]) -> list[Mutant]:
+    """Return so many mutants, equally of each kind as far as there are."""
+    found = []
+    for number, kind in enumerate(KINDS):
+        dice, all_ = random.Random(f"{seed} {kind}"), sorted(set(candidates(root, kind, read)))
+        for path, place, cells in dice.sample(all_, min(len(all_), (count + number) // len(KINDS))):
+            found.append(mutant(root, kind, path, place, dice.choice((-1, 1)), cells))
+    return found
+
+
+def mutant(root: Path, kind: str, path: str, place: int, step: int, cells: bool = False) -> Mutant:
+    """Return the mutant that moves one digit by a step of 1 or -1, the other way at 9 and at 0."""
+    text = (root / path).read_text("utf8")
+    old = int(text[place])
+    new = old + step if 0 <= old + step <= 9 else old - step
+    line = text.count("\n", 0, place) + 1
+    return Mutant(kind, path, place, str(old), str(new), line, text.splitlines()[line - 1].strip(), cells)
+
+
+def pages(root: Path) -> list[str]:
+    """Return the pages of the table of contents, as paths below book without suffix."""
+    toc = (root / "_toc.yml").read_text("utf8")
+    return re.findall(r"^\s*(?:-\s+)?(?:root|file):\s*book/(\S+)", toc, re.M)
+
+
+def printed(root: Path) -> list[Path]:
+    """Return the records."""
+    return sorted((root / "book" / "printed").rglob("*.txt"))
+
+
+# ---- what can depend on a mutant
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one step touched when it ran on the unchanged project, and for how long it ran."""
+
+    seconds: float
+    functions: frozenset[tuple[str, int]] = frozenset()  # path and first line of each function called
+    files: frozenset[str] = frozenset()  # modules of lib imported, and data files read
+    sections: frozenset[str] = frozenset()  # of published.toml
+
+
+def steps(root: Path, one: Mutant, seen: dict[str, Seen]) -> list[str]:
+    """Return what to run for a mutant, the cheapest first: "cells PAGE", "page PAGE" or "test FILE"."""
+    if one.kind == "records":
+        return [f"page {Path(one.path).relative_to('book/printed').with_suffix('').as_posix()}"]
+    if one.kind == "prose":
+        page = Path(one.path).relative_to("book").with_suffix("").as_posix()
+        return [f"{'cells' if one.cells else 'page'} {page}"]
+    text = (root / one.path).read_text("utf8")
+    if one.path.endswith(".bib"):
+        found = [s for s in seen if s[:4] == "page" and "{bibliography}" in source_of(root, s)]
+    elif one.path.endswith("published.toml"):
+        section = re.findall(r'^\[+"?([^\].\"]+)', "".join(text.splitlines(True)[: one.line]), re.M)[-1]
+        found = [name for name in seen if section in seen[name].sections]
+    elif one.kind == "data":
+        found = [name for name in seen if one.path in seen[name].files]
+    else:
+        lines = around(text, one.line)
+        found = [name for name in seen if touches(root, name, one.path, lines, seen[name])]
+    return sorted(found, key=lambda name: seen[name].seconds)
+
+
+def source_of(root: Path, step: str) -> str:
+    """Return the text of a step's page."""
+    return (root / "book" / f"{step.partition(' ')[2]}.md").read_text("utf8")
+
+
+def touches(root: Path, step: str, path: str, lines: set[int], seen: Seen) -> bool:
+    """Tell whether a step calls the function that starts on the lines, or shows or imports its file."""
+    what, _, target = step.partition(" ")
+    record = root / "book" / "printed" / f"{target}.txt"
+    shown = what == "cells" and f"in {path}\n" in record.read_text("utf8")
+    return shown or (any((path, line) in seen.functions for line in lines) if lines else path in seen.files)
+
+
+def around(text: str, line: int) -> set[int]:
+    """Return where the innermost function around a line starts, or nothing if the line runs on import."""
+    inner: set[int] = set()
+    for node in ast.walk(ast.parse(text)):  # outer functions come first
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        first, last = node.body[0].lineno, node.end_lineno or 0
+        if node.lineno < first <= line <= last:
+            inner = {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}
+    return inner
+
+
+# ---- a worker: one warm process in a copy of the project
+
+
+def work() -> None:
+    """Answer requests, one line of JSON each, until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    warm_up()
+    from lib.press import warm
+
+    book = warm.Book(run.ROOT / "_build" / "mutate")
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "mutant" in request:
+            answer = judge(Mutant(**request["mutant"]), request["steps"], request["seconds"], book)
+        else:
+            answer = forked(lambda: watched(request["step"], book), 600)  # noqa: B023
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def warm_up() -> None:
+    """Import what every forked process needs and no mutant changes."""
+    import hypothesis
+
+    for name in WARM:
+        import_module(name)
+    sys.dont_write_bytecode = True
+    found = (
+        hypothesis.Phase.explicit,
+        hypothesis.Phase.reuse,
+        hypothesis.Phase.generate,
+    )  # a failure is not shrunk
+    hypothesis.settings.register_profile(
+        "mutate", phases=found, database=None, derandomize=True, deadline=None
+    )
+    hypothesis.settings.load_profile("mutate")
+
+
+def judge(one: Mutant, todo: list[str], seconds: dict[str, float], book: Any) -> dict[str, Any]:
+    """Change the file, run what depends on it until something catches the mutant, and put the file back."""
+    path = run.ROOT / one.path
+    before, status, ran = path.read_text("utf8"), path.stat(), []
+    path.write_text(one.after(before), "utf8")
+    os.utime(
+        path, (status.st_atime, status.st_mtime + 10)
+    )  # so that no bytecode of the original is taken for it
+    try:
+        for name in todo:
+            ran.append(name)
+            limit = 15 + 5 * seconds.get(name, 0.0)
+            if complaint := forked(lambda: {"complaint": step(name, book)}, limit)["complaint"]:  # noqa: B023
+                return {"by": name, "ran": ran, "complaint": complaint}
+    finally:
+        path.write_text(before, "utf8")
+        os.utime(path, (status.st_atime, status.st_mtime))
+    return {"by": "", "ran": ran}
+
+
+def forked(call: Callable[[], dict[str, Any]], limit: float) -> dict[str, Any]:
+    """Return what a call returns in a forked process; an exception and a time-out are complaints."""
+    import select
+    import signal
+
+    reader, writer = os.pipe()
+    start = perf_counter()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        os.dup2(1, 2)
+        try:
+            answer = call()
+        except BaseException as error:
+            answer = {"complaint": repr(error)[:2000]}
+        with os.fdopen(writer, "w") as sheet:
+            json.dump(answer, sheet)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as sheet:
+        late = not select.select([sheet], [], [], limit)[0]
+        if late:
+            os.kill(child, signal.SIGKILL)
+        text = sheet.read()
+    os.waitpid(child, 0)
+    answer = (
+        json.loads(text) if text else {"complaint": f"took over {limit:g} s" if late else "the process died"}
+    )
+    return {**answer, "seconds": perf_counter() - start}
+
+
+def step(name: str, book: Any) -> str:
+    """Run one step and return its complaint."""
+    what, _, target = name.partition(" ")
+    if what == "test":
+        import pytest
+
+        arguments = ["-x", "-q", "-p", "no:cacheprovider", str(run.ROOT / target)]
+        return "" if pytest.main(arguments) in (0, 5) else "a test failed"
+    path = run.ROOT / "book" / f"{target}.md"
+    if what == "page":
+        text, problems = book.read(f"book/{target}")
+        return "\n".join(filter(None, [*problems, records.drift(path, text)]))
+    from lib.press import warm
+
+    notebook = warm.execute(run.read(path))
+    KEPT.append((path, notebook))
+    complaints = [*records.problems(notebook), records.drift(path, records.printed(notebook), part=True)]
+    return "\n".join(filter(None, complaints))
+
+
+def watched(name: str, book: Any) -> dict[str, Any]:
+    """Run one step on the unchanged project; return its complaint and what it touched."""
+    from lib.press import published
+
+    if name.startswith("page "):
+        return {"complaint": step(name, book)}
+    functions: set[tuple[str, int]] = set()
+    files: set[str] = set()
+    sections: set[str] = set()
+    find = published.find
+
+    def finding(path: str) -> Any:
+        sections.add(published.split(path)[0])
+        return find(path)
+
+    published.find = finding
+    sys.addaudithook(lambda event, given: files.add(str(given[0])) if event == "open" else None)
+    sys.settrace(lambda frame, *_: functions.add((frame.f_code.co_filename, frame.f_code.co_firstlineno)))
+    complaint = step(name, book)
+    sys.settrace(None)
+    files |= {str(getattr(module, "__file__", "")) for module in [*sys.modules.values()]}
+    home = f"{run.ROOT / 'lib'}{os.sep}"
+    calls = [(os.path.relpath(path, run.ROOT), line) for path, line in functions if path.startswith(home)]
+    read = [os.path.relpath(path, run.ROOT) for path in files if path.startswith(home)]
+    with (run.CACHE / "lock").open("w") as lock:  # jupyter-cache itself has none
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for path, notebook in KEPT:
+            run.keep(path, notebook, 0.0)
+    return {"complaint": complaint, "functions": calls, "files": read, "sections": sorted(sections)}
+
+
+# ---- the whole run
+
+
+class Workers:
+    """Warm processes, each in its own copy of a project, that answer requests."""
+
+    def __init__(self, root: Path, jobs: int):
+        self.folder = tempfile.TemporaryDirectory(prefix="mutate-")
+        self.free: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
+        self.copies = [Path(self.folder.name, f"copy{i}") for i in range(jobs)]
+        self.processes = [self.start(root, copy) for copy in self.copies]
+        self.pool = ThreadPoolExecutor(jobs)
+        for process in self.processes:
+            self.free.put(process)
+
+    def start(self, root: Path, copy: Path) -> subprocess.Popen[str]:
+        """Copy the project and start a process in it; executed chapters are kept in common."""
+        hidden = shutil.ignore_patterns(".*", "_build", "build", "node_modules", "*.egg-info")
+        shutil.copytree(root, copy, ignore=hidden)
+        (common := copy.parent / "cache").mkdir(exist_ok=True)
+        (copy / "_build").mkdir()
+        (copy / "_build" / "cache").symlink_to(common)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(copy),
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        command = [sys.executable, "-c", "from lib.press.mutate import work; work()"]
+        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+        return subprocess.Popen(
+            command, cwd=copy, env=environment, text=True, stdin=pipe, stdout=pipe, stderr=nowhere
+        )
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return a free worker's answer."""
+        process = self.free.get()
+        try:
+            print(json.dumps(request), file=process.stdin, flush=True)
+            answer = process.stdout.readline()  # type: ignore[union-attr]
+        finally:
+            self.free.put(process)
+        if not answer:
+            raise RuntimeError(f"a worker of mutate ended while it did {request}")
+        return json.loads(answer)  # type: ignore[no-any-return]
+
+    def map(self, requests: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield the answers to requests, in their order."""
+        return self.pool.map(self.ask, requests)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.shutdown(cancel_futures=True)
+        for process in self.processes:
+            process.stdin.close()  # type: ignore[union-attr]
+            process.wait()
+        self.folder.cleanup()
+
+
+def baseline(root: Path, workers: Workers) -> tuple[dict[str, Seen], list[str]]:
+    """Run the unchanged book once; return what each step touched, and complaints: there should be none."""
+    seen, false = {}, []
+    chapters = [page for page in pages(root) if run.is_chapter(root / "book" / f"{page}.md")]
+    tests = [p for p in sorted((root / "tests").glob("test_*.py")) if MODELS.search(p.read_text("utf8"))]
+    cells = [f"cells {page}" for page in chapters]  # before the pages, which need what these print
+    for names in (cells, [f"page {page}" for page in pages(root)] + [f"test tests/{p.name}" for p in tests]):
+        for name, got in zip(names, workers.map({"step": name} for name in names), strict=True):
+            calls = frozenset((path, line) for path, line in got.get("functions", ()))
+            seen[name] = Seen(
+                got["seconds"], calls, *(frozenset(got.get(k, ())) for k in ("files", "sections"))
+            )
+            false += [f"{name}: {got['complaint']}"] if got["complaint"] else []
+    return seen, false
+
+
+def verdicts(root: Path, choose: Callable[[set[str]], list[Mutant]], workers: Workers) -> Iterator[Verdict]:
+    """Yield what catches each mutant; ValueError when the unchanged book already fails.
+
+    choose: a function from the data files that pages read to the mutants.
+    """
+    seen, false = baseline(root, workers)
+    if false:
+        raise ValueError("mutate: the book fails without any mutant; mend it first\n" + "\n".join(false))
+    mutants = choose({path for name, it in seen.items() if name.startswith("cells ") for path in it.files})
+    seconds = {name: it.seconds for name, it in seen.items()}
+    todo = [{"mutant": asdict(m), "steps": steps(root, m, seen), "seconds": seconds} for m in mutants]
+    for one, answer in zip(mutants, workers.map(todo), strict=True):
+        yield Verdict(one, answer["by"], answer["ran"])
+
+
+def wilson(caught: int, of: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share, by Wilson's score."""
+    if not of:
+        return 0.0, 1.0
+    z, share = 1.959964, caught / of
+    middle = (share + z * z / (2 * of)) / (1 + z * z / of)
+    half = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of)) / (1 + z * z / of)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def report(found: list[Verdict]) -> str:
+    """Return the share caught of each kind and of all, with its interval, and every survivor."""
+    total, caught = Counter(v.mutant.kind for v in found), Counter(v.mutant.kind for v in found if v.by)
+    rows = [*((kind, caught[kind], total[kind]) for kind in KINDS), ("all", caught.total(), total.total())]
+    lines = []
+    for name, hits, of in rows:
+        low, high = wilson(hits, of)
+        share = hits / of if of else 0.0
+        lines.append(
+            f"{name:8} {hits:4} of {of:4} caught: {share:6.1%}, 95 % interval {low:.1%} to {high:.1%}"
+        )
+    for one, ran in ((v.mutant, v.ran) for v in found if not v.by):
+        lines.append(f"survived: {one.path}:{one.line}: {one.text[:150]}")
+        tried = ", ".join(ran) or "nothing, as nothing depends on it"
+        lines.append(f"          {one.old} -> {one.new}; ran {tried}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the command line; the status says whether enough was caught."""
+    parser = argparse.ArgumentParser(prog="python -m lib.press.mutate", description=__doc__)
+    parser.add_argument("--count", type=int, default=300, help="how many mutants (300)")
+    parser.add_argument("--seed", type=int, default=0, help="which sample (0)")
+    parser.add_argument("--jobs", type=int, default=2, help="how many processes (2)")
+    given, start = parser.parse_args(), perf_counter()
+    found = []
+    choose = functools.partial(sample, run.ROOT, given.count, given.seed)
+    with Workers(run.ROOT, given.jobs) as workers:
+        try:
+            for verdict in verdicts(run.ROOT, choose, workers):
+                found.append(verdict)
+                print("." if verdict.by else "S", end="", file=sys.stderr, flush=True)
+        except ValueError as error:
+            sys.exit(str(error))
+    print(f"\n{report(found)}\n{perf_counter() - start:.0f} s")
+    sys.exit(0 if sum(bool(v.by) for v in found) >= ENOUGH * len(found) else 1)
+
+
+if __name__ == "__main__":
+    main()

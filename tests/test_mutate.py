@@ -1,0 +1,308 @@
+"""Mutation: where digits stand, what depends on one, and that planted slips are caught or printed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lib.press import digits, mutate, run
+from lib.press.mutate import Mutant, Verdict
+
+# ---- where digits stand
+
+
+def marked(text, places):
+    """The text with the digits at the places in brackets."""
+    found = set(places)
+    return "".join(f"<{c}>" if i in found else c for i, c in enumerate(text))
+
+
+def test_values_of_claimed_sections_of_toml_are_numerals_and_keys_are_not():
+    text = (
+        '[one]\nms_at_10 = 12  # not 13\nrows = ["8,192 at 1.5"]\nx = { TP4 = 7.0, "8 x" = 9 }\n'
+        '[one."part.2"]\nlarge = 362e12\n[two]\nx = 5\n'
+    )
+    assert marked(text, digits.in_toml(text, {"one"})) == (
+        '[one]\nms_at_10 = 1<2>  # not 13\nrows = ["8,19<2> at 1.<5>"]\nx = { TP4 = 7.<0>, "8 x" = <9> }\n'
+        '[one."part.2"]\nlarge = 36<2>e12\n[two]\nx = 5\n'
+    )
+
+
+def test_fields_of_bibtex_are_numerals_and_keys_are_not():
+    text = "@misc{knuth74,\n  year = {1974},\n  url = {https://x.org/2}\n}\n"
+    assert marked(text, digits.in_bibtex(text)) == (
+        "@misc{knuth74,\n  year = {197<4>},\n  url = {https://x.org/<2>}\n}\n"
+    )
+
+
+def test_numbers_of_python_are_numerals_and_strings_comments_and_names_are_not():
+    text = 'x1 = 12 * 1.5e-3  # 7\ny = f"{x1} 8"\n"""é 9"""; z = 1_000 + 2j\n'
+    assert marked(text, digits.in_python(text)) == (
+        'x1 = 1<2> * 1.<5>e-3  # 7\ny = f"{x1} 8"\n"""é 9"""; z = 1_00<0> + 2j\n'
+    )
+
+
+def test_what_a_page_says_are_numerals_and_targets_options_and_code_are_not():
+    text = """---
+name: python3
+---
+
+# Takes 12 ms
+
+(label-1)=
+A [link 2](https://x.org/3#4), {doc}`page5`, {cite}`knuth74`, a note[^6] <!-- 7 -->, $x = 8$, `9 ms`.
+
+% 10
+```{figure} _assets/x11.svg
+:name: fig-12
+:alt: rises to 13
+Caption 14
+```
+
+```{code-cell}
+:tags: [hide-input]
+:mystnb:
+:  figure:
+:    name: fig-15
+:    caption: "é at 16"
+counts = [17, 18]
+figures.draw(plot, "title 19", alt="é 20 "
+    "and 21", data={"x": [22]})
+```
+"""
+    places = list(digits.in_prose(text))
+    shown = marked(text, [place for place, _ in places])
+    assert re.findall(r"\d*<\d>", shown) == "1<2> <2> <8> <9> 1<3> 1<4> 1<6> 1<9> 2<0> 2<1>".split()  # noqa: SIM905
+    assert "".join(text[place] for place, cells in sorted(places) if cells) == "901"
+
+
+@pytest.mark.parametrize(
+    ("digit", "step", "new"), [("4", 1, "5"), ("4", -1, "3"), ("9", 1, "8"), ("0", -1, "1")]
+)
+def test_a_mutant_changes_one_digit_by_one(tmp_path, digit, step, new):
+    (tmp_path / "x.py").write_text(f"a\n  b = 1{digit}\n")
+    one = mutate.mutant(tmp_path, "lib", "x.py", 9, step)
+    assert (one.line, one.text, one.old, one.new) == (2, f"b = 1{digit}", digit, new)
+    assert one.after(f"a\n  b = 1{digit}\n") == f"a\n  b = 1{new}\n"
+
+
+def test_a_sample_depends_on_its_seed_alone_and_takes_equally_of_each_kind():
+    one, same, other = (mutate.sample(run.ROOT, 40, seed, {"lib/data/published.toml"}) for seed in (0, 0, 1))
+    assert one == same != other
+    assert [m.kind for m in one] == [kind for kind in mutate.KINDS for _ in range(10)]
+    assert len(set(one)) == 40
+    assert {abs(int(m.old) - int(m.new)) for m in one} == {1}
+
+
+# ---- processes
+
+
+def test_a_forked_call_answers_or_its_exception_or_its_time_out_does():
+    assert mutate.forked(lambda: {"complaint": "", "x": 1}, 9)["x"] == 1
+    assert mutate.forked(lambda: {}[7], 9)["complaint"] == "KeyError(7)"
+    assert mutate.forked(lambda: time.sleep(9), 0.1)["complaint"] == "took over 0.1 s"
+    assert mutate.forked(lambda: os._exit(3), 9)["complaint"] == "the process died"
+
+
+@pytest.mark.parametrize(
+    ("line", "starts"), [(1, set()), (3, set()), (4, {2, 3}), (6, {5}), (7, {2, 3}), (8, set())]
+)
+def test_a_line_belongs_to_the_innermost_function_whose_body_it_is_in(line, starts):
+    text = "a = 1\n@b\ndef c(d=2):\n    e = 3\n    def f(g):\n        return 4\n    return 5\nh = 6\n"
+    assert mutate.around(text, line) == starts
+
+
+# ---- shares
+
+
+@pytest.mark.parametrize(
+    ("caught", "of", "low", "high"),
+    [
+        (0, 0, 0, 1),
+        (0, 10, 0, 0.2775),
+        (10, 10, 0.7225, 1),
+        (5, 10, 0.2366, 0.7634),
+        (285, 300, 0.9192, 0.9694),
+    ],
+)
+def test_wilson_s_interval(caught, of, low, high):
+    assert mutate.wilson(caught, of) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_the_report_counts_by_kind_and_prints_every_survivor():
+    dead = Verdict(Mutant("data", "a.toml", 5, "1", "2", 1, "x = 1"), "cells page", ["cells page"])
+    alive = Verdict(Mutant("lib", "lib/x.py", 5, "1", "2", 7, "y = 1"), "", [])
+    lines = mutate.report([dead, alive]).splitlines()
+    assert [line.split(",")[0].split() for line in lines[:5]] == [
+        ["data", "1", "of", "1", "caught:", "100.0%"],
+        ["lib", "0", "of", "1", "caught:", "0.0%"],
+        ["prose", "0", "of", "0", "caught:", "0.0%"],
+        ["records", "0", "of", "0", "caught:", "0.0%"],
+        ["all", "1", "of", "2", "caught:", "50.0%"],
+    ]
+    assert lines[5:] == [
+        "survived: lib/x.py:7: y = 1",
+        "          1 -> 2; ran nothing, as nothing depends on it",
+    ]
+
+
+# ---- a small project, mutated for real
+
+TOY = '''"""A toy model."""
+
+SPEED = 3
+FORGOTTEN = 4
+
+
+def product(x: int) -> int:
+    """Return a product."""
+    return x * 12
+
+
+def plus(x: int) -> int:
+    """Return a sum that no page shows."""
+    return x + 5
+
+
+def unused() -> int:
+    """Return what nobody asks for."""
+    return 7
+'''
+PAGE = """---
+jupytext:
+  text_representation:
+    extension: .md
+    format_name: myst
+kernelspec:
+  display_name: Python 3 (ipykernel)
+  language: python
+  name: python3
+---
+
+# A product
+
+```{code-cell}
+:mystnb:
+:  figure:
+:    name: fig-x
+:    caption: "It is 36."
+from lib.press import figures, published
+from lib.toy import SPEED, product
+
+figures.draw(lambda axes: axes.plot([1, 2]), "t", alt="Shows 36", data={"x": [product(SPEED)]})
+```
+
+The product is 36.
+
+```{code-cell}
+published.compare("toy", product=product(SPEED))
+```
+"""
+TEST = """from lib.toy import plus
+
+def test_plus():
+    assert plus(1) == 6
+"""
+RECORD = """
+from lib.press import records, run, warm
+page = run.ROOT / "book" / "page.md"
+notebook = run.read(page)
+run.keep(page, warm.execute(notebook), 0)
+book = warm.Book(run.ROOT / "_build" / "out")
+for name in ("page", "references"):
+    text, problems = book.read(f"book/{name}")
+    assert not problems, problems
+    records.write(run.ROOT / "book" / f"{name}.md", text)
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A book of one chapter with its own little library, recorded."""
+    root = tmp_path_factory.mktemp("toy")
+    for name in ("_config.yml", "pyproject.toml", "lib/__init__.py", "lib/data/__init__.py", "book/_assets"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (run.ROOT / name).is_dir() else shutil.copy)(run.ROOT / name, root / name)
+    shutil.copytree(run.ROOT / "lib" / "press", root / "lib" / "press")
+    (root / "tests").mkdir()
+    files = {
+        "_toc.yml": "format: jb-book\nroot: book/page\nchapters:\n  - file: book/references\n",
+        "lib/toy.py": TOY,
+        "lib/data/published.toml": "[toy]\nproduct = 36\n",
+        "lib/data/unclaimed.toml": "",
+        "book/page.md": PAGE,
+        "book/references.md": "# References\n\n```{bibliography}\n:all:\n```\n",
+        "book/references.bib": "@misc{knuth,\n  title = {A book},\n  year = {1974},\n}\n",
+        "tests/test_toy.py": TEST,
+    }
+    for name, text in files.items():
+        (root / name).write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, "-c", RECORD], env=environment, check=True, cwd=root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def workers(project):
+    """One warm process in a copy of that book."""
+    with mutate.Workers(project, 1) as workers:
+        yield workers
+
+
+def planted(root, kind, path, before, cells=False):
+    """The mutant of the digit just before the `^` in a piece of a file."""
+    text = (root / path).read_text()
+    piece = before.replace("^", "")
+    assert text.count(piece) == 1
+    return mutate.mutant(root, kind, path, text.index(piece) + before.index("^") - 1, 1, cells)
+
+
+def test_planted_slips_of_every_kind_are_caught_and_the_unused_one_survives(project, workers):
+    mutants = {
+        "data": planted(project, "data", "lib/data/published.toml", "product = 36^"),
+        "reference": planted(project, "data", "book/references.bib", "1974^"),
+        "constant": planted(project, "lib", "lib/toy.py", "SPEED = 3^"),
+        "in a function": planted(project, "lib", "lib/toy.py", "x * 12^"),
+        "tested": planted(project, "lib", "lib/toy.py", "x + 5^"),
+        "prose": planted(project, "prose", "book/page.md", "product is 36^"),
+        "caption": planted(project, "prose", "book/page.md", "It is 36^"),
+        "alternative": planted(project, "prose", "book/page.md", "Shows 36^", cells=True),
+        "record": planted(project, "records", "book/printed/page.txt", "product | 36^ | 36"),
+        "unused": planted(project, "lib", "lib/toy.py", "return 7^"),
+        "forgotten": planted(project, "lib", "lib/toy.py", "FORGOTTEN = 4^"),
+    }
+    found = {v.mutant: v for v in mutate.verdicts(project, lambda _: list(mutants.values()), workers)}
+    caught = {name: found[one].by for name, one in mutants.items()}
+    assert caught == {
+        "data": "cells page",
+        "reference": "page references",
+        "constant": "cells page",
+        "in a function": "cells page",
+        "tested": "test tests/test_toy.py",
+        "prose": "page page",
+        "caption": "page page",
+        "alternative": "cells page",
+        "record": "page page",
+        "unused": "",
+        "forgotten": "",
+    }
+    assert found[mutants["unused"]].ran == []
+    assert set(found[mutants["forgotten"]].ran) == {"cells page", "test tests/test_toy.py"}
+    text = mutate.report(list(found.values()))
+    assert f"survived: lib/toy.py:{TOY[: TOY.index('return 7')].count(chr(10)) + 1}: return 7" in text
+    assert (project / "lib" / "toy.py").read_text() == TOY
+
+
+def test_a_book_that_fails_unchanged_is_no_place_to_count(project, workers):
+    path = workers.copies[0] / "book" / "printed" / "page.txt"
+    text = path.read_text()
+    path.write_text(text.replace("36", "35"))
+    with pytest.raises(
+        ValueError, match=r"fails without any mutant(.|\n)*cells page(.|\n)*-.*35(.|\n)*page page"
+    ):
+        list(mutate.verdicts(project, lambda _: [], workers))
+    path.write_text(text)
