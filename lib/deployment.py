@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from lib import checks
+from lib import checks, kv_cache
 from lib.engine import Engine
 from lib.hardware import Link
-from lib.scheduler import Job, textbook
+from lib.scheduler import BLOCK_TOKENS, Job, contents, textbook
 from lib.workload import Request
 
 
@@ -27,6 +27,7 @@ class Busy(Protocol):
 
 
 Route = Callable[[Arrival, Sequence[Busy]], int]
+Routing = Route | type["PrefixAware"]
 
 
 def alternate(arrival: Arrival, instances: Sequence[Busy]) -> int:
@@ -54,7 +55,7 @@ class Collocated:
 
     engine: Engine
     replicas: int = 1
-    route: Route = alternate
+    route: Routing = alternate
 
     def __post_init__(self) -> None:
         checks.counts("Collocated", replicas=self.replicas)
@@ -71,6 +72,53 @@ class Collocated:
     def copy_seconds(self, request: Request) -> float:
         """Nothing changes hands."""
         return 0.0
+
+    def copied(self, seconds: float, prefilled: tuple[float, float], free: float) -> tuple[float, float]:
+        """Nothing changes hands."""
+        return prefilled[1], prefilled[1]
+
+
+class PrefixAware:
+    """A route that goes where the longest prefix of the prompt has been sent before, of whole blocks of 16.
+
+    It remembers what it has sent where, as a router in front of engines does: what an engine has dropped
+    since, it does not know. Where no prefix was seen, or several engines have seen as much, the least loaded
+    of them is taken. A deployment is given the class, and every simulation starts with an empty memory.
+    """
+
+    def __init__(self) -> None:
+        self.sent: dict[object, set[int]] = {}  # a prefix -> the engines that it was sent to
+
+    def __call__(self, arrival: Arrival, instances: Sequence[Busy]) -> int:
+        """The instance for this request."""
+        prefixes = list(contents(arrival.job, 0, arrival.job.prompt // BLOCK_TOKENS))
+        holders = set(range(len(instances)))
+        for prefix in prefixes:
+            narrower = holders & self.sent.get(prefix, set())
+            if not narrower:
+                break
+            holders = narrower
+        chosen = min(sorted(holders), key=lambda i: instances[i].load(arrival.time))
+        for prefix in prefixes:
+            self.sent.setdefault(prefix, set()).add(chosen)
+        return chosen
+
+
+@dataclass(frozen=True)
+class Shared:
+    """All copies cross one link, one after the other, in the order in which prefill has finished."""
+
+    link: Link
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """Each layer's cache leaves as soon as the layer is done, while the next one computes.
+
+    What is left to wait for after prefill is `kv_cache.exposed_by_layer`. Every request is alone on the link.
+    """
+
+    link: Link
 
 
 @dataclass(frozen=True)
@@ -97,20 +145,20 @@ class Disaggregated:
     """`n_prefill` engines compute prompts, `n_decode` engines emit all tokens; a handoff lies between.
 
     The token that prefill computes is not shown: after the handoff the first decode step emits the first
-    token. `handoff` is seconds, the same for every request, or a `Link` that a prompt's KV cache crosses,
-    every request alone on it; or a `Pull`.
+    token. `handoff` is seconds, the same for every request; a `Link` that a prompt's KV cache crosses, every
+    request alone on it; a link that is `Shared`, or to which the cache is `Streamed`; or a `Pull`.
     """
 
     prefill: Engine
     decode: Engine
     n_prefill: int = 1
     n_decode: int = 1
-    handoff: float | Link | Pull = 0.0
-    route: Route = alternate
+    handoff: float | Link | Shared | Streamed | Pull = 0.0
+    route: Routing = alternate
 
     def __post_init__(self) -> None:
         checks.counts("Disaggregated", n_prefill=self.n_prefill, n_decode=self.n_decode)
-        if not isinstance(self.handoff, Link | Pull):
+        if not isinstance(self.handoff, Link | Shared | Streamed | Pull):
             checks.not_negative("Disaggregated", handoff=self.handoff)
         if isinstance(self.handoff, Pull) and self.decode.policy is textbook:
             raise ValueError(
@@ -136,11 +184,26 @@ class Disaggregated:
         return self.handoff if isinstance(self.handoff, Pull) else None
 
     def copy_seconds(self, request: Request) -> float:
-        """Seconds that a request's cache is on its way."""
+        """Seconds that a request's cache is on its way when it is alone and leaves when prefill is done."""
         way = self.handoff.copy if isinstance(self.handoff, Pull) else self.handoff
+        if isinstance(way, Shared | Streamed):
+            way = way.link
         if isinstance(way, Link):
-            return way.time(request.prompt_tokens * self.decode.model.kv_bytes_per_token)
+            return kv_cache.transfer_time(self.decode.model, request.prompt_tokens, way)
         return way
+
+    def copied(self, seconds: float, prefilled: tuple[float, float], free: float) -> tuple[float, float]:
+        """When a copy of so many seconds starts and ends that decode does not pull.
+
+        `prefilled`: start and end of the prompt's prefill; `free`: when the copy before it ends.
+        """
+        start, done = prefilled
+        if isinstance(self.handoff, Shared):
+            return max(done, free), max(done, free) + seconds
+        if isinstance(self.handoff, Streamed):
+            left = kv_cache.exposed_by_layer(seconds, done - start, self.decode.model.layers)
+            return done, done + left
+        return done, done + seconds
 
 
 Deployment = Collocated | Disaggregated

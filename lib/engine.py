@@ -188,23 +188,18 @@ class Prices:
         """Seconds of each of `steps` steps that follow each other."""
         if steps == 1 or (self.fixed and not chunks):
             return repeat(self.seconds(chunks, batch, context), steps)
-        if self.linear and not chunks and batch <= self.reading:
-            nbytes = float(self.weight_bytes + self.decode_bytes * batch + self.context_bytes * context)
-            growth, bandwidth, overhead = self.context_bytes * batch, self.bandwidth, self.overhead
-            return [(nbytes + growth * step) / bandwidth + overhead for step in range(steps)]
         if not self.linear:
             return [self.seconds(*self.later(chunks, batch, context, step)) for step in range(steps)]
         flops, nbytes = self._linear_work(chunks, batch, context)
-        last_flops, last_bytes = self._linear_work(*self.later(chunks, batch, context, steps - 1))
-        flops_step, bytes_step = (last_flops - flops) // (steps - 1), (last_bytes - nbytes) // (steps - 1)
+        more_flops = 0 if self.fixed else self.context_flops * batch
+        more_bytes = 0 if self.fixed else self.context_bytes * batch
+        for tokens, _ in chunks:
+            more_flops += self.pair_flops * tokens * tokens
         rate, bandwidth, overhead = self.rate, self.bandwidth, self.overhead
-        first, last = flops / rate - nbytes / bandwidth, last_flops / rate - last_bytes / bandwidth
-        if max(first, last) < -SURELY:
-            return [(nbytes + bytes_step * step) / bandwidth + overhead for step in range(steps)]
-        if min(first, last) > SURELY:
-            return [(flops + flops_step * step) / rate + overhead for step in range(steps)]
+        if not chunks and batch <= self.reading:
+            return [(nbytes + more_bytes * step) / bandwidth + overhead for step in range(steps)]
         return [
-            max((flops + flops_step * step) / rate, (nbytes + bytes_step * step) / bandwidth) + overhead
+            max((flops + more_flops * step) / rate, (nbytes + more_bytes * step) / bandwidth) + overhead
             for step in range(steps)
         ]
 

@@ -32,7 +32,7 @@ def read(config: Config, name: str = "") -> Model:
     kind = field(config, "model_type")
     if kind not in READERS:
         raise ValueError(f"config.json: model_type={kind!r} is not covered; use one of {', '.join(READERS)}")
-    config = DEFAULTS.get(kind, {}) | dict(config)
+    config = {**DEFAULTS.get(kind, {}), **config}
     has = EXPECTED.get(kind, ())
     for key in NOT_COVERED:
         if config.get(key) and key not in has:
@@ -90,7 +90,7 @@ def value_bytes(config: Config) -> int:
     return type_bytes(config, "dtype" if config.get("dtype") else "torch_dtype")
 
 
-def weight_bytes(config: Config) -> dict[str, float]:
+def weight_bytes(config: Config) -> dict[str, Any]:
     """Return the bytes of a weight, and of one of the embedding and the head where that differs.
 
     FP8: one byte. GPTQ: `bits` for a layer's weight, and for every `group_size` of them a scale of 16 bits

@@ -24,7 +24,7 @@ from math import inf
 
 from lib.engine import Chunks, Engine, Shapes, prices
 from lib.scheduler import BLOCK_TOKENS, Job
-from lib.trace import Notes, Run, Span
+from lib.trace import Notes, RawRun, RawSpan, Run
 
 
 def blocks(tokens: int) -> int:
@@ -74,7 +74,7 @@ class Jumper:
         self.mail: deque[tuple[float, Job]] = deque()
         self.received = 0
         self.done: list[tuple[float, Job]] = []
-        self.runs: list[Run] = []
+        self.runs: list[RawRun] = []
 
         self.seen_to = 0.0  # the next step is composed then, and knows what arrived up to then
         self.end = 0.0  # when the step composed last ends
@@ -101,13 +101,13 @@ class Jumper:
         self.mail.append((time, job))
         self.received += 1
 
-    def open_spans(self) -> Iterator[tuple[int, Span]]:
+    def open_spans(self) -> Iterator[tuple[int, RawSpan]]:
         """Where those who are not finished have emitted lately."""
         halves, leavers = set(self.halves), set(self.leaving + self.left)
         if self.role != "prefill":
             for rider in self.running:
                 if rider not in halves and rider not in leavers:
-                    yield rider.job.request, Span(self.number, rider.first, len(self.runs) - 1)
+                    yield rider.job.request, (self.number, rider.first, len(self.runs) - 1)
 
     def load(self, now: float) -> int:
         """Requests waiting or running at that time."""
@@ -233,7 +233,7 @@ class Jumper:
                 else:
                     shapes = tuple([(tokens, rider.computed) for rider, tokens in pieces])
                     chunks = tuple([(rider.job.request, tokens, rider.computed) for rider, tokens in pieces])
-                runs.append(Run(start, steps, chunks, shapes, decodes, pays, 0, ()))
+                runs.append((start, steps, chunks, shapes, decodes, pays, 0, ()))
             elif decodes:
                 pays = fixed * decodes if fixed else context
                 steps = finishing[0][0] - step + 1
@@ -269,7 +269,7 @@ class Jumper:
                     ends = list(accumulate(prices.durations((), decodes, pays, steps), initial=start))
                     steps = min(steps, max(1, bisect_left(ends, horizon) + lag))
                     before, end = ends[steps - 1], ends[steps]
-                runs.append(Run(start, steps, (), (), decodes, pays, 0, ()))
+                runs.append((start, steps, (), (), decodes, pays, 0, ()))
             elif seen < end:
                 seen = end
                 continue
@@ -485,7 +485,7 @@ class Jumper:
             rider.job.emitted = rider.job.output - (rider.last - self.step + 1)
             rider.known = rider.job.prompt + rider.job.emitted
             if self.role != "prefill":
-                self.notes.spans[rider.job.request].append(Span(self.number, rider.first, len(self.runs) - 1))
+                self.notes.spans[rider.job.request] += ((self.number, rider.first, len(self.runs) - 1),)
         rider.computed, rider.order, rider.job.remote = 0, -1, False
         self.waiting.appendleft(rider)
         return freed
@@ -634,7 +634,7 @@ class Jumper:
             self.done.append((self.end, job))
             if self.role != "prefill":
                 self.notes.finish[job.request] = self.end
-                self.notes.spans[job.request].append(Span(self.number, rider.first, len(self.runs) - 1))
+                self.notes.spans[job.request] += ((self.number, rider.first, len(self.runs) - 1),)
             if not self.asynchronous:
                 self.drop(rider)
         if self.asynchronous:

@@ -8,11 +8,9 @@ when that step has been run.
 - `vllm`: the rules of vLLM's own scheduler (read from 0.31.0), one step at a time.
 """
 
-from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -111,8 +109,14 @@ class Scheduler(Protocol):
     def plan(self) -> Plan | None:
         """Composition of the next step; None where there is nothing to do."""
 
-    def advance(self, plan: Plan, steps: int) -> list[Job]:
-        """Note that `steps` steps of the plan have been run; who finished with the last of them."""
+    def repeat(self, plan: Plan, steps: int, ahead: bool) -> None:
+        """The plan just composed is run so many times before it is run for the last time.
+
+        `ahead`: each of these steps is composed before the one in front of it has been run.
+        """
+
+    def advance(self, plan: Plan) -> list[Job]:
+        """Note that the plan has been run (once); who finished with it."""
 
     def arrived(self, job: Job) -> None:
         """Note that a job's copy is here."""
@@ -179,14 +183,21 @@ class Textbook:
             tokens = min(tokens, self.limits.token_budget - len(self.decoding))
         return Chunk(oldest, tokens, oldest.computed) if tokens > 0 else None
 
-    def advance(self, plan: Plan, steps: int) -> list[Job]:
-        """Note that `steps` steps of the plan have been run; who finished with the last of them."""
+    def repeat(self, plan: Plan, steps: int, ahead: bool) -> None:
+        """The plan is run so many times before its last one."""
         for chunk in plan.chunks:
             chunk.job.computed += chunk.tokens * steps
+        for job in plan.emitting:
+            job.emitted += steps
+
+    def advance(self, plan: Plan) -> list[Job]:
+        """Note that the plan has been run (once); who finished with it."""
+        for chunk in plan.chunks:
+            chunk.job.computed += chunk.tokens
             if chunk.job.computed == chunk.job.prompt:
                 self.decoding.append(self.waiting.popleft())
         for job in plan.emitting:
-            job.emitted += steps
+            job.emitted += 1
         finished = [job for job in plan.emitting if job.emitted == job.output]
         if finished:
             self.decoding = [job for job in self.decoding if job.emitted < job.output]
@@ -216,9 +227,10 @@ class Blocks:
         """The blocks that hold a prefix: one for each of the contents, up to the first that is nowhere."""
         found = []
         for content in contents:
-            if content not in self.holders:
+            holders = self.holders.get(content)
+            if not holders:
                 break
-            found.append(next(iter(self.holders[content])))
+            found.append(next(iter(holders)))
         return found
 
     def share(self, blocks: Sequence[int]) -> None:
@@ -316,7 +328,41 @@ class VLLM:
         if not step.preempted:
             self._admit_copied(step)
             self._admit_waiting(step, cap)
-        return step.plan()
+        return step.plan(self._alike(step))
+
+    def _alike(self, step: "_Step") -> int:
+        """How many steps in a row are composed like this one, if nothing arrives.
+
+        Only decodes, none of them done before the last of these steps, blocks for all of them, and nobody who
+        could be admitted.
+        """
+        full = len(self.running) >= self.limits.max_num_seqs or not step.left
+        queue = bool(self.waiting) or not all([job.copying for job in self.copied])
+        if step.chunks or len(step.decodes) < len(self.running) or step.preempted or (queue and not full):
+            return 1
+        steps = min([job.output - job.emitted - job.flying + 1 for job in step.decodes], default=1)
+        new = sum([_blocks(job.computed + steps) - len(job.blocks) for job in step.decodes])
+        return steps if new <= len(self.cache.free) else 1
+
+    def repeat(self, plan: Plan, steps: int, ahead: bool) -> None:
+        """Compose the plan so many times more, and run it as often: decodes fill their blocks, take new ones.
+
+        The order matters to the cache: step after step, in each in the order of admission.
+        """
+        events = []
+        for index, job in enumerate(plan.decodes):
+            new = -job.computed % BLOCK_TOKENS  # steps until it needs a block
+            full = new if ahead else (new - 1) % BLOCK_TOKENS  # until the one that it fills can be found
+            events += [(step, index, 0, job) for step in range(new, steps, BLOCK_TOKENS)]
+            events += [(step, index, 1, job) for step in range(full, steps, BLOCK_TOKENS)]
+            job.computed += steps
+            job.emitted += steps
+        for step, _, label, job in sorted(events):
+            computed = job.computed - steps + step
+            if label:
+                self._label(job, computed + (not ahead))
+            else:
+                job.blocks += self.cache.take(1)
 
     def _serve_running(self, step: "_Step", cap: int) -> None:
         index = 0
@@ -406,17 +452,17 @@ class VLLM:
 
     def _label(self, job: Job, tokens: int) -> None:
         """Let the blocks that are full of the job's first `tokens` tokens be found."""
-        if self.limits.prefix_caching:
-            full = tokens // BLOCK_TOKENS
+        full = tokens // BLOCK_TOKENS
+        if self.limits.prefix_caching and full > job.hashed:
             for block, content in zip(
                 job.blocks[job.hashed : full], contents(job, job.hashed, full), strict=True
             ):
                 self.cache.label(block, content)
-            job.hashed = max(job.hashed, full)
+            job.hashed = full
 
     # ------------------------------------------------------------ after a step
 
-    def advance(self, plan: Plan, steps: int) -> list[Job]:
+    def advance(self, plan: Plan) -> list[Job]:
         """Note that the step has been run: tokens in flight come out, and who has got all of them leaves."""
         for job in plan.emitting:
             job.emitted += 1
@@ -463,12 +509,12 @@ class _Step:
         else:
             self.chunks.append(piece)
 
-    def plan(self) -> Plan | None:
+    def plan(self, steps: int) -> Plan | None:
         if not (self.chunks or self.decodes or self.copies or self.preempted):
             return None
         lists = (self.emitting, self.preempted, self.copies)
         emitting, preempted, copies = (tuple(jobs) for jobs in lists)
-        return Plan(tuple(self.chunks), tuple(self.decodes), self.context, emitting, 1, preempted, copies)
+        return Plan(tuple(self.chunks), tuple(self.decodes), self.context, emitting, steps, preempted, copies)
 
 
 def _blocks(tokens: int) -> int:
@@ -488,9 +534,10 @@ def contents(job: Job, first: int, last: int) -> Iterator[object]:
             parts[-1] = (GENERATED, parts[-1][1] + tokens)
         elif tokens:
             parts.append((label, tokens))
-    ends = list(accumulate([tokens for _, tokens in parts]))
-    for block in range(first, last):
-        end = (block + 1) * BLOCK_TOKENS
-        whole = bisect_left(ends, end)  # parts that end before the block does
-        before = ends[whole - 1] if whole else 0
-        yield (*parts[:whole], (parts[whole][0], end - before))
+    before = 0
+    for place, (label, tokens) in enumerate(parts):
+        whole = tuple(parts[:place])
+        start = max(first, before // BLOCK_TOKENS)  # the first block that ends in this part
+        before += tokens
+        for block in range(start, min(last, before // BLOCK_TOKENS)):
+            yield whole, label, (block + 1) * BLOCK_TOKENS - before + tokens

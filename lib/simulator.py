@@ -5,6 +5,7 @@ deployments; what differs between them is passed in: the policy that fills a ste
 route from a request to an engine, and what happens between two pools.
 """
 
+import gc
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,10 @@ from lib.deployment import (
     Deployment,
     Disaggregated,
     Pool,
+    PrefixAware,
     Pull,
+    Shared,
+    Streamed,
     alternate,
     least_loaded,
 )
@@ -30,7 +34,7 @@ from lib.hardware import L40S
 from lib.jumping import Jumper
 from lib.models import QWEN2_5_7B
 from lib.scheduler import BLOCK_TOKENS, Job, Plan, Scheduler, vllm
-from lib.trace import Notes, Run, Span, Step, Trace, percentile
+from lib.trace import Notes, RawRun, RawSpan, Run, Step, Trace, percentile
 from lib.workload import Request
 
 __all__ = [
@@ -39,8 +43,11 @@ __all__ = [
     "Deployment",
     "Disaggregated",
     "Engine",
+    "PrefixAware",
     "Pull",
+    "Shared",
     "Step",
+    "Streamed",
     "Trace",
     "alternate",
     "least_loaded",
@@ -73,8 +80,8 @@ class Instance:
         self.copies: list[tuple[float, int, Job]] = []  # under way: (end, request, job), soonest first
         self.again = False  # a composition that has only taken places away is followed by another
         self.seen: list[Job] = []  # whose copy the queued step has found complete
-        self.runs: list[Run] = []
-        self.open: dict[int, list[int]] = {}  # first and latest run in which a request has emitted lately
+        self.runs: list[RawRun] = []
+        self.open: dict[int, tuple[int, int]] = {}  # first and latest run in which one has emitted lately
 
     def receive(self, time: float, job: Job) -> None:
         """Hand over a job that arrives then; in order of time, and before `run` has got that far."""
@@ -116,21 +123,30 @@ class Instance:
     def play(self, plan: Plan, until: float) -> None:
         """Run the plan, repeated until something arrives, and note what came of it."""
         seen, self.seen, self.queued = self.seen, [], None
-        run, ends = self.time(plan, min(until, self.mail[0][0]) if self.mail else until)
+        run, ends = self.time(plan._replace(steps=1) if seen else plan, until)
         self.note(plan, run, ends)
+        if run.steps > 1:
+            self.scheduler.repeat(plan, run.steps - 1, self.engine.asynchronous)
         if self.engine.asynchronous:
+            self.now = ends[-2]
             self.compose()
         self.now = ends[-1]
-        for job in self.scheduler.advance(plan, run.steps):
+        for job in self.scheduler.advance(plan):
             self.done.append((self.now, job))
             self.close(job)
             if self.role != "prefill":
                 self.notes.finish[job.request] = self.now
         self.tell(seen)
+        if seen and self.queued:
+            self.queued = self.queued._replace(steps=1)  # what was composed before knew less
+
+    def coming(self) -> float:
+        """When the next request arrives or the next copy ends."""
+        return min(self.mail[0][0] if self.mail else inf, self.copies[0][0] if self.copies else inf)
 
     def rest(self, until: float) -> bool:
         """Nothing to run: wait for the next event; False if that is not before `until`."""
-        ahead = min(self.mail[0][0] if self.mail else inf, self.copies[0][0] if self.copies else inf)
+        ahead = self.coming()
         if self.copies:
             ahead = max(ahead, self.now + self.idle_poll)
         if ahead >= until:
@@ -138,8 +154,11 @@ class Instance:
         self.now = max(self.now, ahead)
         return True
 
-    def time(self, plan: Plan, horizon: float) -> tuple[Run, list[float]]:
-        """The run of the plan's steps that start before the horizon; its start and the ends of its steps."""
+    def time(self, plan: Plan, until: float) -> tuple[Run, list[float]]:
+        """The run of those of the plan's steps that are composed before anything arrives, and their ends.
+
+        The ends are preceded by the start of the first. No step starts at `until` or later.
+        """
         chunks: tuple[tuple[int, int, int], ...] = ()
         shapes: Shapes = ()
         if plan.chunks:
@@ -147,14 +166,16 @@ class Instance:
             shapes = tuple([(chunk.tokens, chunk.past) for chunk in plan.chunks if not chunk.single])
         batch = len(plan.decodes) + len(chunks) - len(shapes)
         context = self.prices.context(batch, plan.context)
-        steps = plan.steps if self.jump else 1
+        steps, coming = plan.steps if self.jump else 1, self.coming()
+        horizon = min(until, coming)
         if steps > 1 and horizon < inf:
             first = self.prices.seconds(shapes, batch, context)
-            steps = min(steps, int((horizon - self.now) / first) + 2)  # so many start before it, or fewer
+            steps = max(1, min(steps, int((horizon - self.now) / first) + 3))  # one more than start before it
         seconds = self.prices.durations(shapes, batch, context, steps)
         ends = list(accumulate(seconds, initial=self.now))
         if steps > 1:
-            del ends[max(1, bisect_left(ends, horizon)) + 1 :]
+            composed = bisect_left(ends, coming) + self.engine.asynchronous
+            del ends[max(1, min(composed, bisect_left(ends, until))) + 1 :]
         preempted = tuple([job.request for job in plan.preempted]) if plan.preempted else ()
         return Run(self.now, len(ends) - 1, chunks, shapes, batch, context, 0, preempted), ends
 
@@ -168,12 +189,12 @@ class Instance:
         for job in plan.emitting:
             span = self.open.get(job.request)
             if span and span[1] == number - 1:
-                span[1] = number
+                self.open[job.request] = (span[0], number)
                 continue
             if not job.emitted:
                 self.first(job, run.start, ends[1])
             self.close(job)
-            self.open[job.request] = [number, number]
+            self.open[job.request] = (number, number)
             joined += job in plan.decodes
         self.runs.append(run._replace(joined=joined) if joined else run)
 
@@ -181,7 +202,7 @@ class Instance:
         """The span in progress of a job has ended."""
         span = self.open.pop(job.request, None)
         if span and self.role != "prefill":
-            self.notes.spans[job.request].append(Span(self.number, *span))
+            self.notes.spans[job.request] += ((self.number, *span),)
 
     def first(self, job: Job, start: float, end: float) -> None:
         """Note a job's first token here, emitted by the step from `start` to `end`."""
@@ -191,11 +212,11 @@ class Instance:
             self.notes.decode_start[job.request] = start
             self.notes.first_token[job.request] = end
 
-    def open_spans(self) -> Iterator[tuple[int, Span]]:
+    def open_spans(self) -> Iterator[tuple[int, RawSpan]]:
         """Where those who are not finished have emitted lately."""
         if self.role != "prefill":
             for row, span in self.open.items():
-                yield row, Span(self.number, *span)
+                yield row, (self.number, *span)
 
     def look(self) -> list[Job]:
         """Whose copy has ended by now."""
@@ -213,7 +234,7 @@ class Instance:
 
 def simulate(
     requests: Iterable[Request], deployment: Deployment, until: float = inf, jump: bool = True
-) -> "Trace":
+) -> Trace:
     """Play the workload on the deployment, to its end or `until` that many seconds. Returns the `Trace`.
 
     Pool after pool: requests are handed out to a pool's engines in order of time, each engine plays its
@@ -223,8 +244,18 @@ def simulate(
     ValueError where the workload is empty or out of order, or a request fits into no engine's cache.
     """
     rows = workload.check(requests)
+    _refuse_impossible(rows, deployment.pools)
+    collecting = gc.isenabled()
+    gc.disable()  # nothing here is cyclic, and looking for cycles takes a quarter of the time
+    try:
+        return _simulate(rows, deployment, until, jump)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _simulate(rows: tuple[Request, ...], deployment: Deployment, until: float, jump: bool) -> Trace:
     pools = deployment.pools
-    _refuse_impossible(rows, pools)
     notes = Notes(len(rows))
     seconds = [deployment.copy_seconds(request) for request in rows] if len(pools) > 1 else []
     idle_poll = deployment.pull.idle_poll if deployment.pull else 0.0
@@ -236,19 +267,20 @@ def simulate(
         mail.append((request.arrival, Job(row, request.prompt_tokens, output, parts)))
     for pool in pools:
         if pool is not pools[0]:
-            mail = _handed_over(mail, rows, notes, seconds, deployment.pull is not None)
+            mail = _handed_over(mail, rows, notes, seconds, deployment)
         numbers = range(len(engines), len(engines) + pool.count)
         members = [_instance(i, pool, notes, seconds, idle_poll, jump) for i in numbers]
+        route = deployment.route() if isinstance(deployment.route, type) else deployment.route
         for turn, (time, job) in enumerate(mail):
             if time < until:
-                members[deployment.route(Arrival(turn, time, job), members)].receive(time, job)
+                members[route(Arrival(turn, time, job), members)].receive(time, job)
         for member in members:
             member.run(until)
         mail = sorted([done for member in members for done in member.done], key=itemgetter(0))
         engines += members
     for engine in engines:
         for row, span in engine.open_spans():
-            notes.spans[row].append(span)
+            notes.spans[row] += (span,)
     logs = [(engine.role, prices(engine.engine), engine.runs) for engine in engines]
     return Trace(rows, deployment, logs, notes, until)
 
@@ -267,16 +299,16 @@ def _handed_over(
     rows: Sequence[Request],
     notes: Notes,
     seconds: Sequence[float],
-    pulled: bool,
+    deployment: Deployment,
 ) -> list[tuple[float, Job]]:
     """The decode pool's mail from what prefill has done: with the cache, or before it if decode pulls it."""
-    mail = []
+    mail, free, pulled = [], 0.0, deployment.pull is not None
     for time, job in done:
         row = job.request
         if not pulled:
-            notes.copy_start[row] = time
-            time += seconds[row]
-            notes.copy_end[row] = notes.decode_queue[row] = time
+            prefilled = (notes.prefill_start[row], time)
+            notes.copy_start[row], free = deployment.copied(seconds[row], prefilled, free)
+            notes.copy_end[row] = notes.decode_queue[row] = time = free
         after = Job(row, job.prompt, rows[row].output_tokens, job.parts, remote=True, copying=pulled)
         mail.append((time, after))
     return sorted(mail, key=itemgetter(0))

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from math import floor, inf, nextafter
+from math import floor, fsum, inf, nextafter
 from typing import NamedTuple
 
 from lib.deployment import Deployment
-from lib.engine import Prices, Shapes
+from lib.engine import Chunks, Prices, Shapes
 from lib.workload import Request
 
 
@@ -51,6 +51,11 @@ class Span(NamedTuple):
     last: int
 
 
+# Logs are written as plain tuples, which cost half as much, and read as these.
+RawRun = tuple[float, int, Chunks, Shapes, int, int, int, tuple[int, ...]]
+RawSpan = tuple[int, int, int]
+
+
 class Notes:
     """What happened to each request, in seconds on the clock: lists with one entry a request."""
 
@@ -63,7 +68,7 @@ class Notes:
         self.decode_start = [inf] * requests
         self.first_token = [inf] * requests
         self.finish = [inf] * requests
-        self.spans: list[list[Span]] = [[] for _ in range(requests)]
+        self.spans: list[tuple[RawSpan, ...]] = [()] * requests
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class Trace:
         self,
         requests: tuple[Request, ...],
         deployment: Deployment,
-        logs: Sequence[tuple[str, Prices, list[Run]]],
+        logs: Sequence[tuple[str, Prices, list[RawRun]]],
         notes: Notes,
         until: float = inf,
     ) -> None:
@@ -107,8 +112,8 @@ class Trace:
         self.deployment = deployment
         self.roles = tuple([role for role, _, _ in logs])
         self._prices = tuple([prices for _, prices, _ in logs])
-        self.runs: list[list[Run]] = [runs for _, _, runs in logs]
-        self.spans: list[list[Span]] = notes.spans
+        self._runs = [runs for _, _, runs in logs]
+        self._spans = notes.spans
         self.prefill_start = notes.prefill_start
         self.prefill_end = notes.prefill_end
         one_pool = len(deployment.pools) == 1
@@ -123,29 +128,41 @@ class Trace:
 
     def _forget(self, until: float) -> None:
         """Leave out what happens later: steps that end later, too."""
-        for engine in range(len(self.runs)):
-            self.runs[engine] = self._ended(engine, until)
-        self.spans = [
-            [
-                span._replace(last=min(span.last, len(self.runs[span.engine]) - 1))
-                for span in spans
-                if span.first < len(self.runs[span.engine])
-            ]
-            for spans in self.spans
+        self._runs = [self._ended(engine, until) for engine in range(len(self._runs))]
+        kept = [len(runs) for runs in self._runs]
+        self._spans = [
+            tuple(
+                [
+                    (engine, first, min(last, kept[engine] - 1))
+                    for engine, first, last in spans
+                    if first < kept[engine]
+                ]
+            )
+            for spans in self._spans
         ]
         for name in STARTS + ENDS:
             column = getattr(self, name)
             last = until if name in ENDS else nextafter(until, -inf)  # what starts then is not played
             setattr(self, name, [time if time <= last else inf for time in column])
 
-    def _ended(self, engine: int, until: float) -> list[Run]:
-        runs = list(self.runs[engine])
+    def _ended(self, engine: int, until: float) -> list[RawRun]:
+        runs = list(self._runs[engine])
         while runs:
-            run = runs.pop()
+            run = Run(*runs.pop())
             steps = bisect_right(self._ends(engine, run), until)
             if steps:
                 return [*runs, run._replace(steps=steps)]
         return runs
+
+    @cached_property
+    def runs(self) -> list[list[Run]]:
+        """For each engine its runs."""
+        return [[Run(*run) for run in runs] for runs in self._runs]
+
+    @cached_property
+    def spans(self) -> list[list[Span]]:
+        """For each request where it emitted tokens: one span, and one more whenever it lost its place."""
+        return [[Span(*span) for span in spans] for spans in self._spans]
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -164,6 +181,30 @@ class Trace:
     def ttft(self) -> list[float]:
         """Time to first token: arrival to the end of the step that emits it."""
         return [first - arrival for first, arrival in zip(self.first_token, self.arrival, strict=True)]
+
+    @cached_property
+    def ttft_parts(self) -> dict[str, list[float]]:
+        """Where each first token's time went, in seconds; the parts of one add up to its TTFT exactly.
+
+        `queue`: until prefill starts. `prefill`. `transfer`: while the cache is on its way. `notice`: until
+        decode's scheduler knows that it is here. `decode queue`: until a place and blocks are free, before
+        the copy if decode pulls it, and until a step takes the request in. `first step`: that step. Without a
+        second engine all but the first two are 0. Infinite where there is no first token. "Exactly" is meant
+        for the correctly rounded sum, `math.fsum`.
+        """
+        names = ("queue", "prefill", "transfer", "notice", "decode queue", "first step")
+        before = [self.arrival, self.prefill_start, self.prefill_end, self.copy_start]
+        after = [self.copy_end, self.decode_queue, self.decode_start, self.first_token]
+        rows = []
+        for arrival, start, done, leaves, ends, known, joins, first in zip(*before, *after, strict=True):
+            if first == inf:
+                rows.append([inf] * 6)
+                continue
+            queue = start - arrival
+            later = [ends - leaves, known - ends, (leaves - done) + (joins - known), first - joins]
+            prefill = fsum([first - arrival, -queue, *[-part for part in later]])
+            rows.append([queue, prefill, *later])
+        return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
     @cached_property
     def e2e(self) -> list[float]:
@@ -186,14 +227,15 @@ class Trace:
     def _worst_gap(self, row: int) -> float:
         gaps, before = [], inf
         longest = self._gaps_and_longest[1]
-        for engine, first, last in self.spans[row]:
-            run = self.runs[engine][first]
+        for engine, first, last in self._spans[row]:
+            runs = self._runs[engine]
             if before < inf:
-                gaps.append(self._ends(engine, run)[0] - before)
-            if run.steps > 1:
+                gaps.append(self._ends(engine, Run(*runs[first]))[0] - before)
+            if runs[first][1] > 1:
                 gaps.append(longest[engine][first])
             gaps += longest[engine][first + 1 : last + 1]
-            before = self._ends(engine, self.runs[engine][last])[-1]
+            if len(self._spans[row]) > 1:
+                before = self._ends(engine, Run(*runs[last]))[-1]
         return max(gaps, default=0.0)
 
     @cached_property
@@ -204,21 +246,27 @@ class Trace:
         step is its last, for contexts only grow.
         """
         pots: defaultdict[int, list[float]] = defaultdict(list)
-        longest: list[list[float]] = [[] for _ in self.runs]
-        for engine, runs in enumerate(self.runs):
+        longest: list[list[float]] = [[] for _ in self._runs]
+        for engine, runs in enumerate(self._runs):
             shown = self.roles[engine] != "prefill"
-            durations = self._prices[engine].durations
-            for run in runs:
-                seconds = list(durations(run.shapes, run.batch, run.context, run.steps))
-                longest[engine].append(seconds[-1])
-                if shown and run.batch:
-                    if run.joined:
-                        pots[run.batch - run.joined].append(seconds.pop(0))
-                    pots[run.batch] += seconds
-        for spans in self.spans:
-            for before, after in pairwise(spans):
-                last = self._ends(before.engine, self.runs[before.engine][before.last])[-1]
-                pots[1].append(self._ends(after.engine, self.runs[after.engine][after.first])[0] - last)
+            prices = self._prices[engine]
+            for _, steps, _, shapes, batch, context, joined, _ in runs:
+                if steps == 1:
+                    last = prices.seconds(shapes, batch, context)
+                    if shown and batch > joined:
+                        pots[batch - joined].append(last)
+                else:
+                    seconds = list(prices.durations(shapes, batch, context, steps))
+                    last = seconds[-1]
+                    if shown and joined:
+                        pots[batch - joined].append(seconds.pop(0))
+                    if shown and batch:
+                        pots[batch] += seconds
+                longest[engine].append(last)
+        for spans in self._spans:
+            for (engine, _, last_run), (again, first_run, _) in pairwise(spans):
+                end = self._ends(engine, self.runs[engine][last_run])[-1]
+                pots[1].append(self._ends(again, self.runs[again][first_run])[0] - end)
         return [(weight, sorted(pot)) for weight, pot in pots.items() if weight and pot], longest
 
     def _ends(self, engine: int, run: Run) -> list[float]:

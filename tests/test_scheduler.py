@@ -14,7 +14,8 @@ def compositions(jobs, budget=2048, seqs=256):
     while plan := scheduler.plan():
         chunks = {chunk.job.request: chunk.tokens for chunk in plan.chunks}
         steps += [chunks | {job.request: "d" for job in plan.decodes}] * plan.steps
-        scheduler.advance(plan, plan.steps)
+        scheduler.repeat(plan, plan.steps - 1, ahead=False)
+        scheduler.advance(plan)
     assert not scheduler.waiting
     assert not scheduler.decoding
     return steps
@@ -72,7 +73,8 @@ def test_every_prompt_token_is_computed_once_and_every_output_token_emitted_once
 def test_textbook_respects_a_later_arrival_only_after_the_one_before_it():
     scheduler = textbook(Limits(10, 4, blocks=1))
     scheduler.add(Job(0, 15, 1))
-    scheduler.advance(scheduler.plan(), 1)
+    plan = scheduler.plan()
+    scheduler.advance(plan)
     scheduler.add(Job(1, 3, 1))
     plan = scheduler.plan()
     assert [(chunk.job.request, chunk.tokens, chunk.past) for chunk in plan.chunks] == [(0, 5, 10)]
@@ -85,5 +87,6 @@ def test_part_of_a_run_can_be_kept(steps):
     scheduler.add(Job(0, 5, 4, remote=True))
     plan = scheduler.plan()
     assert plan.steps == 4
-    assert scheduler.advance(plan, steps) == []
+    scheduler.repeat(plan, steps - 1, ahead=False)
+    assert scheduler.advance(plan) == []
     assert scheduler.plan().steps == 4 - steps

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lib.data
-from lib.hardware import GPU, L40S, PCIE_4
+from lib.hardware import GPU, L40S, PCIE_4, Link
 from lib.models import LLAMA_3_1_8B, LLAMA_3_1_70B, QWEN2_5_7B
 from lib.roofline import Efficiency, decode_uneven, ideal_time, in_series, prefill, step_time
 from lib.scheduler import vllm
@@ -20,7 +20,10 @@ from lib.simulator import (
     Collocated,
     Disaggregated,
     Engine,
+    PrefixAware,
     Pull,
+    Shared,
+    Streamed,
     alternate,
     least_loaded,
     percentile,
@@ -155,6 +158,76 @@ def test_requests_alternate_between_replicas_or_go_where_there_is_room():
         engines[route] = [spans[0].engine for spans in trace.spans]
     assert engines[alternate] == [0, 1, 0, 1, 0]
     assert engines[least_loaded] == [0, 1, 0, 1, 1]
+
+
+def test_copies_over_a_shared_link_queue():
+    link = Link("slow", bandwidth=10 * QWEN2_5_7B.kv_bytes_per_token)  # a 10-token prompt takes a second
+    requests = [Request(0, 10, 1), Request(0, 10, 1), Request(5, 10, 1)]
+    trace = simulate(requests, Disaggregated(CLOCKWORK, CLOCKWORK, handoff=Shared(link)))
+    assert trace.copy_start == [0.125, 1.125, 5.125]
+    assert trace.copy_end == trace.decode_queue == [1.125, 2.125, 6.125]
+    alone = simulate(requests, Disaggregated(CLOCKWORK, CLOCKWORK, handoff=link))
+    assert alone.copy_start == alone.prefill_end
+
+
+def test_a_cache_that_is_streamed_leaves_only_its_last_layer_to_wait_for():
+    deployment = Disaggregated(WHOLE, REVIEW, handoff=Streamed(PCIE_4))
+    trace = simulate([Request(0, 8192, 2)], deployment)
+    whole = deployment.copy_seconds(trace.requests[0])
+    assert trace.copy_end[0] - trace.prefill_end[0] == pytest.approx(whole / QWEN2_5_7B.layers, rel=1e-9)
+    slow = Disaggregated(WHOLE, REVIEW, handoff=Streamed(Link("slow", 1e8)))
+    late = simulate([Request(0, 8192, 2)], slow)
+    seconds = slow.copy_seconds(late.requests[0])
+    computing = late.prefill_end[0] - late.prefill_start[0]
+    layers = QWEN2_5_7B.layers
+    expected = (seconds - computing) / layers * (layers - 1) + seconds / layers
+    assert late.copy_end[0] - late.prefill_end[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_prefix_aware_route_goes_where_the_prefix_is_and_else_where_there_is_room():
+    system, other = ("system", 64), ("other", 64)
+    prompts = [
+        (system, ("a", 20)),
+        (other, ("b", 20)),
+        (other, ("c", 20)),
+        (system, ("d", 20)),
+        (system, ("e", 5)),
+    ]
+    requests = [Request(0.01 * i, prompt, 9) for i, prompt in enumerate(prompts)]
+    deployment = Collocated(replace(OWN, policy=vllm, prefix_caching=True), 2, PrefixAware)
+    for _ in range(2):  # nothing is remembered from one simulation to the next
+        trace = simulate(requests, deployment)
+        assert [spans[0].engine for spans in trace.spans] == [0, 1, 1, 0, 0]
+    assert (
+        sum(tokens for step in trace.steps() for tokens, _ in step.chunks.values()) == 84 + 84 + 20 + 20 + 5
+    )
+
+
+@pytest.mark.parametrize(
+    "handoff", [0.3, PCIE_4, Shared(PCIE_4), Streamed(PCIE_4), Pull(0.3), Pull(PCIE_4), None]
+)
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_parts_of_a_ttft_add_up_to_it_exactly(handoff, asynchronous):
+    engine = replace(OWN, policy=vllm, asynchronous=asynchronous)
+    deployment = Collocated(engine) if handoff is None else Disaggregated(engine, engine, handoff=handoff)
+    trace = simulate(poisson(1.2, 60, 0, prompt=5000, output_tokens=40), deployment)
+    parts = trace.ttft_parts
+    for row, ttft in enumerate(trace.ttft):
+        mine = [column[row] for column in parts.values()]
+        assert fsum(mine) == ttft
+        assert all(part >= -1e-12 for part in mine)
+    assert min(parts["prefill"]) > 0.4
+    if handoff is None:
+        assert max(parts["transfer"] + parts["notice"] + parts["decode queue"] + parts["first step"]) == 0
+    else:
+        assert min(parts["first step"]) > 0.02
+    if isinstance(handoff, Pull):
+        assert max(parts["notice"]) > 0.01
+
+
+def test_a_first_token_that_never_came_has_infinite_parts():
+    trace = simulate([Request(0, 10, 1), Request(0, 10, 1)], Collocated(CLOCKWORK), until=0.2)
+    assert [column[1] for column in trace.ttft_parts.values()] == [inf] * 6
 
 
 def test_what_is_not_done_in_time_is_infinitely_late():
