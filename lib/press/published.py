@@ -94,7 +94,9 @@ def exact(value: Any) -> Decimal:
 
 
 def shown(value: Any, like: Any) -> str:
-    """Return a value as text, at the precision of the printed one."""
+    """Return a value as text, at the precision of the printed one; a dash where there is none."""
+    if value is None:
+        return "–"
     if isinstance(like, list) and isinstance(value, (list, tuple)):
         padded = [*like, *[like[-1] if like else ""] * (len(value) - len(like))]
         return " · ".join(map(shown, value, padded))
@@ -132,25 +134,21 @@ def compare(
     problems = []
     for key in [*values, *quoted]:
         path = f'{section}."{key}"' if "." in key else f"{section}.{key}"
-        ours = dict(leaves(values[key], path)) if key in values else None
         theirs = dict(leaves(find(path), path))
-        if ours is not None and ours.keys() != theirs.keys():
-            raise ValueError(f"compare: {path} has {sorted(theirs)}, not {sorted(ours)}; give the same keys")
-        for leaf, printed in theirs.items():
+        ours = dict(leaves(values[key], path)) if key in values else {}
+        same = {leaf: agrees(ours.get(leaf), theirs.get(leaf)) for leaf in (*theirs, *ours)}
+        for leaf, agreed in same.items():
             name = leaf.removeprefix(section).removeprefix(".")
-            if ours is None:
-                rows.append((name, shown(printed, printed), "–", "quoted"))
-            elif agrees(ours[leaf], printed):
-                rows.append((name, shown(printed, printed), shown(ours[leaf], printed), "agrees"))
+            review, page = (shown(side.get(leaf), theirs.get(leaf)) for side in (theirs, ours))
+            if key not in values:
+                rows.append((name, review, page, "quoted"))
+            elif agreed:
+                rows.append((name, review, page, "agrees"))
             else:
-                rows.append(
-                    (name, shown(printed, printed), shown(ours[leaf], printed), differs.get(key, "differs"))
-                )
+                rows.append((name, review, page, differs.get(key, "differs")))
                 if key not in differs:
-                    problems.append(
-                        f"published: {leaf} is {shown(printed, printed)}, not {shown(ours[leaf], printed)}"
-                    )
-        if key in differs and ours is not None and all(agrees(ours[leaf], p) for leaf, p in theirs.items()):
+                    problems.append(f"published: {leaf} is {review}, not {page}")
+        if key in differs and all(same.values()):
             problems.append(f"published: {path} agrees, so nothing in differs is to be explained")
     columns: dict[str, Any] = dict(
         zip(("figure", "review", "this page", "verdict"), zip(*rows, strict=True), strict=True)
