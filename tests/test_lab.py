@@ -26,6 +26,7 @@ EDITS = {  # chapter: (what stands there, what a reader puts in its place)
     "cut_points": ("side, px = 640, 32", "side, px = 960, 32"),
     "goodput": ("SLO(ttft=2, gap=0.100)", "SLO(ttft=2, gap=0.200)"),
     "kv_dissection": ("tokens = 8192", "tokens = 4096"),
+    "measured": ('"pd": counts["pd_write"]', '"pd": counts["collocated_2xtp4"]'),
     "multi_turn": ("4000, 600, 400", "4000, 800, 400"),
     "one_long_prompt": ("engine(2048 + readers)", "engine(1024 + readers)"),
     "one_tokenization": (
@@ -84,7 +85,8 @@ def test_each_solution_is_a_collapsed_heading_and_ends_before_the_next_one(chapt
 
 
 def test_every_chapter_that_compares_is_changed_by_a_reader() -> None:
-    assert {chapter for chapter in CHAPTERS if "published.compare(" in source(chapter)} == set(EDITS)
+    compared = {chapter for chapter in CHAPTERS if "published.compare(" in source(chapter)}
+    assert not compared - set(EDITS), "say in EDITS what a reader changes there"
 
 
 # ---- JupyterLab itself
