@@ -21,7 +21,7 @@ def test_the_first_paragraph_sums_up_in_three_sentences_of_plain_text(path: Path
     summary = path.read_text("utf8").split("\n# ")[1].split("\n\n")[1]
     text = re.sub(r"\{term\}`([^`<]+?)(?: <[^`]+)?`", r"\1", summary)
     assert len(re.findall(r"[.!?](?= |$)", text)) == 3
-    assert not re.search(r"[`*$\[]|\b\d", text), "a chapter shows it as it is, far from the outputs and sources"
+    assert not re.search(r"[`*$\[]|\b\d", text), "a chapter shows it far from outputs and sources"
 
 
 @each
