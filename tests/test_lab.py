@@ -43,6 +43,7 @@ EDITS = {  # chapter: (what stands there, what a reader puts in its place)
     "third_job": ("prompt, answer = 100_000, 1000", "prompt, answer = 10_000, 1000"),
     "three_claims": ("Weather in Paris?", "Weather in Rome?"),
     "two_pools": ("CONTEXT, TARGET = 4096", "CONTEXT, TARGET = 8192"),
+    "vllm_rules": ("decode_context=8192 + 128)", "decode_context=1024)"),
 }
 SITE_ONLY = re.compile(r"\{(?:numref|doc|include|literalinclude|glue\S*|eval|margin|solution\S*)\}")
 RAW = re.compile(r"Unknown Directive|\{[a-z][\w:-]*\}|^(?:```|:::|\+\+\+|:[a-z-]+: )|\$\$|\bfig-\w+|%s", re.M)
