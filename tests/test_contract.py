@@ -13,7 +13,6 @@ ROOT, BOOK, RECORDS = run.ROOT, records.BOOK, records.RECORDS
 TOC = (ROOT / "_toc.yml").read_text("utf8")
 PAGES = sorted(re.findall(r"^\s*(?:-\s+)?(?:root|file):\s*book/(\S+)", TOC, re.M))
 SECTIONS = [section for section in published.figures() if section != "meta"]  # meta says who wrote it
-UNCLAIMED = tomllib.loads((ROOT / "lib" / "data" / "unclaimed.toml").read_text("utf8"))
 
 
 def record(page):
@@ -47,17 +46,9 @@ def test_every_page_of_the_book_is_in_the_table_of_contents_once():
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_every_published_figure_is_claimed_or_its_section_is_put_off(section):
+def test_every_published_figure_is_claimed(section):
     missing = leaves(section) - CLAIMED.keys()
-    if section in UNCLAIMED:
-        assert missing, f"[{section}] is claimed in full: take it out of lib/data/unclaimed.toml"
-    else:
-        assert not missing, f"no page compares {', '.join(sorted(missing))}"
-
-
-def test_what_is_put_off_exists_and_says_why():
-    assert UNCLAIMED.keys() <= set(SECTIONS)
-    assert all(len(reason.split()) > 1 for reason in UNCLAIMED.values())
+    assert not missing, f"no page compares {', '.join(sorted(missing))}"
 
 
 def test_claims_name_figures_of_the_review():
