@@ -19,6 +19,7 @@ import math
 import os
 import random
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -31,10 +32,12 @@ from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
-from lib.press import digits, records, run
+import pytest
+
+from lib.press import digits, published, records, run
 
 KINDS = ("data", "lib", "prose", "records")
 ENOUGH = 0.95
@@ -43,8 +46,8 @@ MODELS = re.compile(
 )  # in a test of the models
 WARM = (
     "IPython.core.interactiveshell", "PIL.Image", "jinja2", "matplotlib.backends.backend_svg",
-    "matplotlib.figure", "myst_nb.sphinx_", "nbformat.v4", "numpy", "pygments.formatters", "pytest",
-    "lib.press.figures", "lib.press.plugin", "lib.press.published",
+    "matplotlib.figure", "myst_nb.sphinx_", "nbformat.v4", "numpy", "pygments.formatters",
+    "lib.press.figures", "lib.press.plugin",
 )  # fmt: skip
 
 KEPT: list[tuple[Path, Any]] = []  # the chapters that this process has run
@@ -155,7 +158,10 @@ class Seen:
 
 
 def steps(root: Path, one: Mutant, seen: dict[str, Seen]) -> list[str]:
-    """Return what to run for a mutant, the cheapest first: "cells PAGE", "page PAGE" or "test FILE"."""
+    """Return what to run for a mutant, the cheapest first: "cells PAGE", "page PAGE", "test FILE::TEST ...".
+
+    Last come whole files of tests, because what one test called may be kept for another.
+    """
     if one.kind == "records":
         return [f"page {Path(one.path).relative_to('book/printed').with_suffix('').as_posix()}"]
     if one.kind == "prose":
@@ -172,7 +178,14 @@ def steps(root: Path, one: Mutant, seen: dict[str, Seen]) -> list[str]:
     else:
         lines = around(text, one.line)
         found = [name for name in seen if touches(root, name, one.path, lines, seen[name])]
-    return sorted(found, key=lambda name: seen[name].seconds)
+    whole = [name for name in found if name.endswith(".py")]
+    cost = {name: seen[name].seconds for name in found if not name.startswith("test ")}
+    for name in whole:
+        tests = [test for test in found if test.startswith(f"{name}::")]
+        if tests:
+            some = " ".join(["test", *(test.partition(" ")[2] for test in tests)])
+            cost[some] = 1 + math.fsum(seen[test].seconds for test in tests)
+    return sorted(cost, key=cost.__getitem__) + sorted(whole, key=lambda name: seen[name].seconds)
 
 
 def source_of(root: Path, step: str) -> str:
@@ -226,7 +239,6 @@ def warm_up() -> None:
 
     for name in WARM:
         import_module(name)
-    sys.dont_write_bytecode = True
     found = (
         hypothesis.Phase.explicit,
         hypothesis.Phase.reuse,
@@ -243,13 +255,13 @@ def judge(one: Mutant, todo: list[str], seconds: dict[str, float], book: Any) ->
     path = run.ROOT / one.path
     before, status, ran = path.read_text("utf8"), path.stat(), []
     path.write_text(one.after(before), "utf8")
-    os.utime(
-        path, (status.st_atime, status.st_mtime + 10)
-    )  # so that no bytecode of the original is taken for it
+    later = status.st_mtime + 10  # so that no bytecode of the original is taken for it, and none written
+    os.utime(path, (later, later))
+    sys.dont_write_bytecode = True
     try:
         for name in todo:
             ran.append(name)
-            limit = 15 + 5 * seconds.get(name, 0.0)
+            limit = 10 + round(5 * seconds.get(name, 10.0))
             if complaint := forked(lambda: {"complaint": step(name, book)}, limit)["complaint"]:  # noqa: B023
                 return {"by": name, "ran": ran, "complaint": complaint}
     finally:
@@ -258,17 +270,17 @@ def judge(one: Mutant, todo: list[str], seconds: dict[str, float], book: Any) ->
     return {"by": "", "ran": ran}
 
 
-def forked(call: Callable[[], dict[str, Any]], limit: float) -> dict[str, Any]:
-    """Return what a call returns in a forked process; an exception and a time-out are complaints."""
-    import select
-    import signal
+def forked(call: Callable[[], dict[str, Any]], limit: int) -> dict[str, Any]:
+    """Return what a call returns in a forked process, with the seconds of computing that it took.
 
+    An exception is a complaint, and so is to compute for longer than the limit, in seconds.
+    """
     reader, writer = os.pipe()
-    start = perf_counter()
     child = os.fork()
     if not child:
         os.close(reader)
         os.dup2(1, 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         try:
             answer = call()
         except BaseException as error:
@@ -278,25 +290,19 @@ def forked(call: Callable[[], dict[str, Any]], limit: float) -> dict[str, Any]:
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as sheet:
-        late = not select.select([sheet], [], [], limit)[0]
-        if late:
-            os.kill(child, signal.SIGKILL)
         text = sheet.read()
-    os.waitpid(child, 0)
-    answer = (
-        json.loads(text) if text else {"complaint": f"took over {limit:g} s" if late else "the process died"}
-    )
-    return {**answer, "seconds": perf_counter() - start}
+    used = os.wait4(child, 0)[2]
+    seconds = used.ru_utime + used.ru_stime
+    ended = "computed for too long" if seconds > 0.9 * limit else "the process died"
+    return {**(json.loads(text) if text else {"complaint": ended}), "seconds": seconds}
 
 
-def step(name: str, book: Any) -> str:
+def step(name: str, book: Any, *plugins: object) -> str:
     """Run one step and return its complaint."""
     what, _, target = name.partition(" ")
     if what == "test":
-        import pytest
-
-        arguments = ["-x", "-q", "-p", "no:cacheprovider", str(run.ROOT / target)]
-        return "" if pytest.main(arguments) in (0, 5) else "a test failed"
+        arguments = ["-x", "-q", "-p", "no:cacheprovider", *(str(run.ROOT / test) for test in target.split())]
+        return "" if pytest.main(arguments, plugins) in (0, 5) else "a test failed"
     path = run.ROOT / "book" / f"{target}.md"
     if what == "page":
         text, problems = book.read(f"book/{target}")
@@ -309,35 +315,69 @@ def step(name: str, book: Any) -> str:
     return "\n".join(filter(None, complaints))
 
 
+class Watch:
+    """Sees what a step touches, and which test of a file calls what."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.sections: set[str] = set()
+        self.called: dict[str, set[tuple[str, int]]] = {"": set()}
+        self.seconds: dict[str, float] = {}
+        self.now = self.called[""]
+
+    def start(self) -> None:
+        """Begin to watch this process."""
+        find = published.find
+
+        def finding(path: str) -> Any:
+            self.sections.add(published.split(path)[0])
+            return find(path)
+
+        published.find = finding
+        sys.addaudithook(lambda event, given: self.files.add(str(given[0])) if event == "open" else None)
+        sys.settrace(lambda frame, *_: self.now.add((frame.f_code.co_filename, frame.f_code.co_firstlineno)))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: Any) -> Iterator[None]:
+        """Set apart what a test itself calls; what its fixtures call counts for its whole file."""
+        name, start = item.nodeid.partition("[")[0], process_time()
+        self.now = self.called.setdefault(name, set())
+        try:
+            yield
+        finally:
+            self.now = self.called[""]
+            self.seconds[name] = self.seconds.get(name, 0.0) + process_time() - start
+
+    def report(self) -> dict[str, Any]:
+        """Return what was touched, of this project alone."""
+        home = f"{run.ROOT / 'lib'}{os.sep}"
+        files = self.files | {str(getattr(module, "__file__", "")) for module in [*sys.modules.values()]}
+
+        def calls(of: set[tuple[str, int]]) -> list[tuple[str, int]]:
+            return [(os.path.relpath(path, run.ROOT), line) for path, line in of if path.startswith(home)]
+
+        return {
+            "functions": calls(set().union(*self.called.values())),
+            "files": [os.path.relpath(path, run.ROOT) for path in files if path.startswith(home)],
+            "sections": sorted(self.sections),
+            "tests": {name: (seconds, calls(self.called[name])) for name, seconds in self.seconds.items()},
+        }
+
+
 def watched(name: str, book: Any) -> dict[str, Any]:
     """Run one step on the unchanged project; return its complaint and what it touched."""
-    from lib.press import published
-
     if name.startswith("page "):
         return {"complaint": step(name, book)}
-    functions: set[tuple[str, int]] = set()
-    files: set[str] = set()
-    sections: set[str] = set()
-    find = published.find
-
-    def finding(path: str) -> Any:
-        sections.add(published.split(path)[0])
-        return find(path)
-
-    published.find = finding
-    sys.addaudithook(lambda event, given: files.add(str(given[0])) if event == "open" else None)
-    sys.settrace(lambda frame, *_: functions.add((frame.f_code.co_filename, frame.f_code.co_firstlineno)))
-    complaint = step(name, book)
+    watch = Watch()
+    watch.start()
+    complaint = step(name, book, watch)
     sys.settrace(None)
-    files |= {str(getattr(module, "__file__", "")) for module in [*sys.modules.values()]}
-    home = f"{run.ROOT / 'lib'}{os.sep}"
-    calls = [(os.path.relpath(path, run.ROOT), line) for path, line in functions if path.startswith(home)]
-    read = [os.path.relpath(path, run.ROOT) for path in files if path.startswith(home)]
+    answer = {"complaint": complaint, **watch.report()}
     with (run.CACHE / "lock").open("w") as lock:  # jupyter-cache itself has none
         fcntl.flock(lock, fcntl.LOCK_EX)
         for path, notebook in KEPT:
             run.keep(path, notebook, 0.0)
-    return {"complaint": complaint, "functions": calls, "files": read, "sections": sorted(sections)}
+    return answer
 
 
 # ---- the whole run
@@ -409,10 +449,11 @@ def baseline(root: Path, workers: Workers) -> tuple[dict[str, Seen], list[str]]:
     cells = [f"cells {page}" for page in chapters]  # before the pages, which need what these print
     for names in (cells, [f"page {page}" for page in pages(root)] + [f"test tests/{p.name}" for p in tests]):
         for name, got in zip(names, workers.map({"step": name} for name in names), strict=True):
-            calls = frozenset((path, line) for path, line in got.get("functions", ()))
-            seen[name] = Seen(
-                got["seconds"], calls, *(frozenset(got.get(k, ())) for k in ("files", "sections"))
-            )
+            calls = {(path, line) for path, line in got.get("functions", ())}
+            rest = (frozenset(got.get(key, ())) for key in ("files", "sections"))
+            seen[name] = Seen(got["seconds"], frozenset(calls), *rest)
+            for test, (seconds, called) in got.get("tests", {}).items():
+                seen[f"test {test}"] = Seen(seconds, frozenset((path, line) for path, line in called))
             false += [f"{name}: {got['complaint']}"] if got["complaint"] else []
     return seen, false
 
@@ -455,7 +496,7 @@ def report(found: list[Verdict]) -> str:
         )
     for one, ran in ((v.mutant, v.ran) for v in found if not v.by):
         lines.append(f"survived: {one.path}:{one.line}: {one.text[:150]}")
-        tried = ", ".join(ran) or "nothing, as nothing depends on it"
+        tried = ", ".join(name for name in ran if "::" not in name) or "nothing, as nothing depends on it"
         lines.append(f"          {one.old} -> {one.new}; ran {tried}")
     return "\n".join(lines)
 
