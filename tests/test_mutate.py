@@ -233,7 +233,6 @@ def project(tmp_path_factory):
         "_toc.yml": "format: jb-book\nroot: book/page\nchapters:\n  - file: book/references\n",
         "lib/toy.py": TOY,
         "lib/data/published.toml": "[toy]\nproduct = 36\n",
-        "lib/data/unclaimed.toml": "",
         "book/page.md": PAGE,
         "book/references.md": "# References\n\n```{bibliography}\n:all:\n```\n",
         "book/references.bib": "@misc{knuth,\n  title = {A book},\n  year = {1974},\n}\n",

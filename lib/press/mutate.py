@@ -24,7 +24,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -90,10 +89,7 @@ def candidates(root: Path, kind: str, read: set[str]) -> Iterator[tuple[str, int
     read: the data files that pages read; of `published.toml` only sections that they claim are taken.
     """
     if kind == "data":
-        later = tomllib.loads((root / "lib" / "data" / "unclaimed.toml").read_text("utf8")).keys()
-        claimed = {
-            c.partition(".")[0] for p in printed(root) for c in records.claims(p.read_text("utf8"))
-        } - later
+        claimed = {c.partition(".")[0] for p in printed(root) for c in records.claims(p.read_text("utf8"))}
         for path in sorted([*(root / "lib" / "data").glob("*.toml"), *(root / "book").glob("*.bib")]):
             name, text = path.relative_to(root).as_posix(), path.read_text("utf8")
             places = digits.in_bibtex(text) if path.suffix == ".bib" else iter(())
