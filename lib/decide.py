@@ -10,6 +10,7 @@ import json
 import random
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
@@ -25,7 +26,7 @@ from lib.goodput import SLO, Workload, attainment, goodput, mean_of, play
 from lib.hardware import A100_80GB, GPU, GPUS, L40S, LINKS, PCIE_4, Link
 from lib.kv_cache import transfer_time
 from lib.models import MODELS, QWEN2_5_7B, Model
-from lib.roofline import Efficiency
+from lib.roofline import Efficiency, decode, ideal_time, prefill
 from lib.scheduler import BLOCK_TOKENS, vllm
 from lib.simulator import percentile, simulate
 from lib.trace import Trace
@@ -121,6 +122,7 @@ class Case:
     tensor_parallel: int
     new_tokens: int | None
     efficiency: Efficiency
+    timed: bool  # whether that was measured
     target: float
     price_per_gpu_hour: float | None
     seeds: tuple[int, ...]
@@ -437,6 +439,28 @@ STEPS = "on one of your engines, the time of a mean prompt alone and of one deco
 COPY = "the handoff: first tokens of a split at low load, less those of one engine"
 
 
+def reached(
+    model: Model, gpu: GPU, prompt: int, prefill_s: float, decode_s: float, tensor_parallel: int = 1
+) -> Efficiency:
+    """Return the efficiencies of an engine on which two things were timed, in seconds.
+
+    A prompt of `prompt` tokens alone, and one decode step of a single stream with that context. ValueError
+    where one is faster than the GPU's peak.
+    """
+    checks.positive("reached", prefill_s=prefill_s, decode_s=decode_s)
+    ideal = [
+        ideal_time(parallelism.divide(work, model, tensor_parallel), gpu)
+        for work in (prefill(model, prompt), decode(model, 1, prompt))
+    ]
+    for name, least, given in zip(("prefill_s", "decode_s"), ideal, (prefill_s, decode_s), strict=True):
+        if given < least:
+            raise ValueError(
+                f"reached: {name}={given!r} is less than {gpu.name} needs at its peak, {least:.3g} s for "
+                f"{prompt:,} tokens; use the times of one prompt alone and of one step"
+            )
+    return Efficiency(ideal[0] / prefill_s, ideal[1] / decode_s)
+
+
 def scaled(case: Case, factor: float) -> Case:
     """Return the case with both efficiencies times a factor, at most 1."""
     own = case.efficiency
@@ -445,13 +469,19 @@ def scaled(case: Case, factor: float) -> Case:
 
 
 def stresses(case: Case, n_prefill: int) -> tuple[Stress, ...]:
-    """Return what the answer would be at other efficiencies, and, unless measured, with a slow handoff."""
-    error, _ = model_error(case.model, case.gpu)
+    """Return what the answer would be otherwise.
+
+    At efficiencies 20 % off; unless they were measured, with the model's published error; unless that was
+    measured, with a handoff as slow as the guide's.
+    """
     tried = [
         ("efficiencies - 20 %", scaled(case, 0.8), STEPS),
         ("efficiencies + 20 %", scaled(case, 1.2), STEPS),
-        (f"all steps {error:.2f} times as long, the model's published error", scaled(case, 1 / error), STEPS),
     ]
+    if not case.timed:
+        error, _ = model_error(case.model, case.gpu)
+        name = f"all steps {error:.2f} times as long, the model's published error"
+        tried.append((name, scaled(case, 1 / error), STEPS))
     if case.handoff_s is None:
         slow = case.wire * wire_factor()
         name = f"handoff {wire_factor():.0f} times the wire, {slow:.2g} s, as the guide's"
@@ -484,14 +514,14 @@ def decide(
     - `new_tokens`: what a turn adds to its history, on average; None: prompts have no history.
     - `history_can_change`: whether a template or a harness may edit earlier turns.
     - `tensor_parallel`: GPUs to one engine, in both pools.
-    - `efficiency`: None: the GPU's, from `calibration`.
+    - `efficiency`: as measured (see `reached`); None: the GPU's, from `calibration`.
 
     ValueError where the arguments contradict each other.
     """
     case = Case(
         model, gpu, workload if isinstance(workload, Load) else recorded(workload), slo, link, handoff_s,
         cpu_s_per_request, history_can_change, gpus, tensor_parallel, new_tokens,
-        calibration.efficiency(gpu) if efficiency is None else efficiency,
+        calibration.efficiency(gpu) if efficiency is None else efficiency, efficiency is not None,
         target, price_per_gpu_hour, tuple(seeds),
     )  # fmt: skip
     fits = fit(case)
@@ -748,7 +778,7 @@ GUIDES_BOX = ROWS[5].case
 
 
 def report(advice: Advice) -> str:
-    """Return the advice as text."""
+    """Return the advice as text, in lines of at most 78 characters."""
     lines = [f"Answer: {advice.recommendation}"]
     if advice.leaning != advice.recommendation:
         lines.append(f"If every number below is right: {advice.leaning}")
@@ -765,7 +795,10 @@ def report(advice: Advice) -> str:
     if advice.stresses:
         lines += ["", "What the answer would be with"]
         lines += [f"  {stress.name}: {stress.recommendation}" for stress in advice.stresses]
-    return "\n".join(lines)
+    wrapped = [
+        textwrap.wrap(line, 78, subsequent_indent="    ") if len(line) > 78 else [line] for line in lines
+    ]
+    return "\n".join([part for line in wrapped for part in line])
 
 
 def compared(options: Sequence[Option]) -> list[str]:
@@ -779,7 +812,7 @@ def compared(options: Sequence[Option]) -> list[str]:
     cells.append(("goodput", *(f"{option.goodput:.3g} req/s" for option in options)))
     if any(option.cost is not None for option in options):
         costs = ["-" if option.cost is None else f"{option.cost:.2f}" for option in options]
-        cells.append(("cost per million output tokens at that", *costs))
+        cells.append(("cost, 1 M tokens", *costs))
     widths = [max(len(row[i]) for row in cells) for i in range(3)]
     return ["  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in cells]  # fmt: skip
@@ -844,6 +877,16 @@ def read_load(arguments: argparse.Namespace) -> Load:
         raise ValueError(f"--csv: {arguments.csv} cannot be read ({error.strerror}); give a path") from None
 
 
+def read_efficiency(arguments: argparse.Namespace, model: Model, gpu: GPU) -> Efficiency | None:
+    """Return the efficiencies of the times that were measured; None if none were."""
+    times = (arguments.prefill_ms, arguments.decode_ms)
+    if times == (None, None):
+        return None
+    if None in times:
+        raise ValueError("--prefill-ms and --decode-ms: only one is given; measure both")
+    return reached(model, gpu, arguments.prompt, times[0] / 1e3, times[1] / 1e3, arguments.tensor_parallel)
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(
@@ -871,6 +914,8 @@ def parser() -> argparse.ArgumentParser:
     add("--gap-ms", type=float, help="target: longest gap of an answer")
     add("--target", type=float, default=0.9, help="share of requests that must keep them (0.9)")
     add("--handoff-s", type=float, help="seconds of a cache's transfer, as measured")
+    add("--prefill-ms", type=float, help="measured: a prompt of --prompt tokens alone")
+    add("--decode-ms", type=float, help="measured: a decode step of one stream with that context")
     add("--cpu-ms-per-request", type=float, help="CPU time around the engine")
     add("--price", type=float, help="of a GPU, an hour")
     return made
@@ -893,10 +938,13 @@ def advise(arguments: argparse.Namespace) -> Advice:
         name: None if value is None else value / 1e3
         for name, value in (("tpot", arguments.tpot_ms), ("itl", arguments.itl_ms), ("gap", arguments.gap_ms))
     }
+    if arguments.ttft_s is None and not any(limits.values()):
+        raise ValueError("no target; give at least one of --ttft-s, --tpot-ms, --itl-ms, --gap-ms")
     cpu = arguments.cpu_ms_per_request
+    model, gpu = read_model(arguments.model), named("--gpu", arguments.gpu, GPUS)
     return decide(
-        read_model(arguments.model),
-        named("--gpu", arguments.gpu, GPUS),
+        model,
+        gpu,
         read_load(arguments),
         SLO(arguments.ttft_s, **limits),
         read_link(arguments.link) if arguments.link else None,
@@ -906,6 +954,7 @@ def advise(arguments: argparse.Namespace) -> Advice:
         gpus=arguments.gpus,
         tensor_parallel=arguments.tensor_parallel,
         new_tokens=arguments.new_tokens,
+        efficiency=read_efficiency(arguments, model, gpu),
         target=arguments.target,
         price_per_gpu_hour=arguments.price,
     )

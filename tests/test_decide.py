@@ -127,11 +127,24 @@ def test_limits_are_vllms_defaults():
     assert tiers == [(2048, 256), (2048, 256), (8192, 1024), (16384, 1024)]
 
 
-def test_more_engines_go_to_prompts_when_prompts_are_long():
-    case = ROWS[1].case
-    long, short = decide(**case), decide(**case | {"workload": poisson(1.0, 512, 1024)})
-    assert long.disaggregated.n_prefill > short.disaggregated.n_prefill
-    assert long.disaggregated.n_prefill + long.disaggregated.n_decode == 4
+def test_more_engines_go_to_prompts_when_prompts_are_long(monkeypatch):
+    monkeypatch.setattr(deciding, "option", lambda case, layout, deployment, pools: pools)
+    long, short = (
+        decide(**ROWS[1].case | {"workload": poisson(0.8, *mix)}).disaggregated
+        for mix in ((16384, 64), (512, 1024))
+    )
+    assert sum(long) == sum(short) == 4
+    assert long[0] > short[0]
+
+
+def test_measured_steps_take_the_place_of_the_published_error(advice):
+    ideal = deciding.reached(QWEN2_5_7B, L40S, 8192, 0.700, 0.0225)
+    assert (round(ideal.compute, 3), round(ideal.bandwidth, 2)) == (0.475, 0.75)
+    found = decide(**GUIDES_BOX, efficiency=ideal)
+    assert found.recommendation == FIX
+    assert len(found.stresses) == len(advice[6].stresses) - 1
+    with pytest.raises(ValueError, match=r"decode_s=0\.01 is less than L40S needs at its peak, 0\.0169 s"):
+        deciding.reached(QWEN2_5_7B, L40S, 8192, 0.7, 0.01)
 
 
 def test_cost_is_the_price_over_the_tokens_at_goodput():
@@ -143,7 +156,8 @@ def test_what_does_not_fit_is_told_what_would():
     found = decide(LLAMA_3_1_70B, H100_SXM, poisson(1.0), STEADY, PCIE_4)
     assert found.recommendation == TOO_BIG
     assert found.collocated is None
-    assert "tensor_parallel=2 would do" in report(found)
+    assert "tensor_parallel=2 would do" in found.reason
+    assert max(len(line) for line in report(found).splitlines()) <= 78
 
 
 def test_no_layout_is_an_answer():
@@ -221,6 +235,7 @@ def test_a_config_and_a_csv_give_what_the_catalogue_gives(tmp_path, capsys):
     [
         (["--model", "gpt-9", "--rate", "1"], "or the path of a config.json"),
         (["--model", "qwen2.5-7b"], "--rate: missing"),
+        (["--model", "qwen2.5-7b", "--rate", "1", "--prefill-ms", "700"], "measure both"),
         (["--model", "qwen2.5-7b", "--rate", "1", "--csv", "x"], "use one of the two"),
         (["--model", "qwen2.5-7b", "--csv", "nowhere.csv"], "cannot be read"),
         (["--model", "nowhere.json", "--rate", "1"], "cannot be read"),
