@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from lib import calibration, checks, data, measured, parallelism, workload
 from lib.deployment import Collocated, Deployment, Disaggregated, Pull, least_loaded
 from lib.engine import USABLE_MEMORY, Engine, prices
-from lib.goodput import SLO, Workload, attainment, goodput, mean_of, play
+from lib.goodput import SLO, Workload, attainment, mean_of, play
 from lib.hardware import A100_80GB, GPU, GPUS, L40S, LINKS, PCIE_4, Link
 from lib.kv_cache import transfer_time
 from lib.models import MODELS, QWEN2_5_7B, Model
@@ -339,13 +339,40 @@ def best_split(case: Case) -> int:
     return left[0] if len(left) == 1 else best
 
 
+def sustained(case: Case, deployment: Deployment) -> float:
+    """Return the goodput to 5 %: all seeds together, found from the load's own rate up or down.
+
+    At most 64 times that rate; 0 where not even a 64th passes.
+    """
+
+    def passes(rate: float) -> bool:
+        return share(case, deployment, rate=rate) >= case.target
+
+    low = high = case.load.rate
+    if passes(low):
+        while passes(high := 2 * low):
+            low = high
+            if low >= 64 * case.load.rate:
+                return low
+    else:
+        while not passes(low := high / 2):
+            high = low
+            if low <= case.load.rate / 64:
+                return 0.0
+    while high > 1.05 * low:
+        middle = sqrt(low * high)
+        if passes(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 def option(case: Case, layout: str, deployment: Deployment, pools: tuple[int, int]) -> Option:
     """Return what a layout does at the load, and how much load it stands."""
     rate = case.load.rate
     traces = played(deployment, rate, case.load.draw, case.seeds)
-    sustained = goodput(
-        deployment, case.slo, case.load.draw, case.target, case.seeds, precision=rate / 10, highest=64 * rate
-    ).rate
+    best = sustained(case, deployment)
     spent = case.gpus * (case.price_per_gpu_hour or 0) / 3600  # a second
     return Option(
         layout,
@@ -355,8 +382,8 @@ def option(case: Case, layout: str, deployment: Deployment, pools: tuple[int, in
         itl_p50=mean_of(Trace.itl, traces, 50),
         itl_p99=mean_of(Trace.itl, traces, 99),
         attainment=mean_of(attainment, traces, case.slo),
-        goodput=sustained,
-        cost=1e6 * spent / (sustained * case.output) if case.price_per_gpu_hour and sustained else None,
+        goodput=best,
+        cost=1e6 * spent / (best * case.output) if case.price_per_gpu_hour and best else None,
     )
 
 
