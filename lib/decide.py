@@ -609,7 +609,7 @@ def room(case: Case, degree: int) -> int:
 
 def percent(value: float) -> str:
     """Return a share in percent."""
-    return f"{100 * value:.0f} %"
+    return f"{100 * value:.0f}\u00a0%"  # not to be torn apart at the end of a line
 
 
 def lasting(seconds: float) -> str:
