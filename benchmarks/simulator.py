@@ -122,7 +122,7 @@ def main():
     seconds, _ = cost(lambda: plain(requests, 2))
     yardstick = len(requests) / seconds  # requests per second
     print(
-        "vLLM's rules, asynchronous, each decode at its own context; 8,192 -> 256 tokens unless said otherwise\n"
+        "vLLM's rules, asynchronous, each decode at its own context; 8,192 -> 256 tokens unless said\n"
     )
     print(f"{'':<44}{'req/s':>10}{'x plain':>8}{'+ perc.':>8}{'x obvious':>10}  {'MB peak':>8}")
     print(f"{'the plain loop, 1 req/s on 2 GPUs':<44}{yardstick:>10,.0f}{1:>8.1f}")
