@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import lib.data
-from lib.goodput import SLO, Goodput, attainment, goodput, mean_of, met, play
+from lib.goodput import SLO, Goodput, attainment, goodput, kept, mean_of, met, play
 from lib.hardware import L40S
 from lib.models import QWEN2_5_7B
 from lib.simulator import Collocated, Disaggregated, Engine, simulate
@@ -49,6 +49,13 @@ def test_the_reviews_goodput_is_the_grids_highest_rate_that_passes(name, slo):
     target = float(PUBLISHED["goodput"]["attainment_target"])
     found = goodput(DEPLOYMENTS[name], SLOS[slo], rates=RATES, target=target)
     assert found.rate == float(PUBLISHED["goodput"]["req_per_s"][slo][name])
+
+
+def test_what_is_kept_is_the_attainment_of_each_target():
+    requests = poisson(1.0, 100, 0)
+    trace = simulate(requests, DEPLOYMENTS["collocated"])
+    shares = kept(DEPLOYMENTS["collocated"], requests, list(SLOS.values()))
+    assert shares == tuple(attainment(trace, slo) for slo in SLOS.values())
 
 
 def test_a_search_ends_between_the_rates_of_the_grid_around_it():
