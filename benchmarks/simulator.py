@@ -121,7 +121,7 @@ def main():
     requests = poisson(1, 10_000, 0)
     seconds, _ = cost(lambda: plain(requests, 2))
     yardstick = len(requests) / seconds  # requests per second
-    print("vLLM's rules, asynchronous, each decode at its own context; 8,192 -> 256 tokens unless said\n")
+    print("vLLM's rules, asynchronous, true contexts; 8,192 -> 256 tokens where nothing is said\n")
     print(f"{'':<44}{'req/s':>10}{'x plain':>8}{'+ perc.':>8}{'x obvious':>10}  {'MB peak':>8}")
     print(f"{'the plain loop, 1 req/s on 2 GPUs':<44}{yardstick:>10,.0f}{1:>8.1f}")
     for count in (1_000, 10_000, 100_000, 1_000_000):

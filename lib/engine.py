@@ -114,6 +114,7 @@ class Prices:
         self.linear = (
             engine.price is step_time and engine.tensor_parallel == 1 and not (model.experts or model.window)
         )
+        self.reading = -1  # with so many decodes, or fewer, a step without chunks only takes its reads' time
         if self.linear:
             self._find_coefficients()
         self.seconds: Callable[[Shapes, int, int], float] = (
@@ -136,7 +137,6 @@ class Prices:
         self.rate = engine.gpu.peak_flops * engine.efficiency.compute
         self.bandwidth = engine.gpu.bandwidth * engine.efficiency.bandwidth
         self.overhead = engine.efficiency.overhead
-        # so many decodes, or fewer, read for longer than they compute, whatever their contexts
         hidden = self.context_flops / self.rate <= self.context_bytes / self.bandwidth
         alone = self.weight_bytes / self.bandwidth / (self.decode_flops / self.rate)
         self.reading = floor(alone * (1 - SURELY)) - 1 if hidden else 0
@@ -147,6 +147,11 @@ class Prices:
             flops += self.chunk_flops + self.token_flops * tokens
             flops += self.pair_flops * tokens * (2 * past + tokens + 1) // 2
         return flops, self.weight_bytes + self.decode_bytes * batch + self.context_bytes * context
+
+    def line(self, batch: int, context: int) -> tuple[float, float]:
+        """Bytes that a step of up to `reading` decodes reads, and how many more each step after it."""
+        nbytes = self.weight_bytes + self.decode_bytes * batch + self.context_bytes * context
+        return nbytes, 0 if self.fixed else self.context_bytes * batch
 
     def _linear_seconds(self, chunks: Shapes, batch: int, context: int) -> float:
         flops, nbytes = self._linear_work(chunks, batch, context)

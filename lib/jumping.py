@@ -14,6 +14,7 @@ could be admitted, a copy ends. Cutting a run short is always safe. Prefix cachi
 goes step by step. Both write the same log, equal to the last bit.
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -22,9 +23,9 @@ from heapq import heappop, heappush
 from itertools import accumulate, repeat
 from math import inf
 
-from lib.engine import Chunks, Engine, Shapes, prices
+from lib.engine import Engine, prices
+from lib.log import Log, Notes, Run, Span
 from lib.scheduler import BLOCK_TOKENS, Job
-from lib.trace import Notes, RawRun, RawSpan, Run
 
 
 def blocks(tokens: int) -> int:
@@ -73,8 +74,9 @@ class Jumper:
 
         self.mail: deque[tuple[float, Job]] = deque()
         self.received = 0
-        self.done: list[tuple[float, Job]] = []
-        self.runs: list[RawRun] = []
+        self.done: list[tuple[float, Job]] = []  # what a prefill engine has finished
+        self.ended = array("d")  # when requests were finished here
+        self.log = Log()
 
         self.seen_to = 0.0  # the next step is composed then, and knows what arrived up to then
         self.end = 0.0  # when the step composed last ends
@@ -101,18 +103,18 @@ class Jumper:
         self.mail.append((time, job))
         self.received += 1
 
-    def open_spans(self) -> Iterator[tuple[int, RawSpan]]:
+    def open_spans(self) -> Iterator[tuple[int, Span]]:
         """Where those who are not finished have emitted lately."""
         halves, leavers = set(self.halves), set(self.leaving + self.left)
         if self.role != "prefill":
             for rider in self.running:
                 if rider not in halves and rider not in leavers:
-                    yield rider.job.request, (self.number, rider.first, len(self.runs) - 1)
+                    yield rider.job.request, Span(self.number, rider.first, len(self.log) - 1)
 
     def load(self, now: float) -> int:
         """Requests waiting or running at that time."""
         self.run(now)
-        return self.received - bisect_right(self.done, now, key=lambda done: done[0])
+        return self.received - bisect_right(self.ended, now)
 
     # ------------------------------------------------------------ one run after the other
 
@@ -151,13 +153,7 @@ class Jumper:
         if half and half.known > half.job.prompt:
             return None
         hidden = self.role == "prefill"
-        mail, finishing, running, phases, runs = (
-            self.mail,
-            self.finishing,
-            self.running,
-            self.phases,
-            self.runs,
-        )
+        mail, finishing, running, phases, log = self.mail, self.finishing, self.running, self.phases, self.log
         notes, prices, lag, budget, seats = (
             self.notes,
             self.prices,
@@ -171,6 +167,13 @@ class Jumper:
         chunk_flops, token_flops, reading = prices.chunk_flops, prices.token_flops, prices.reading
         seen, end, step, decodes, context = self.seen_to, self.end, self.step, self.decodes, self.context
         coming = mail[0][0] if mail else inf
+        write_start, write_steps, write_batch = log.start.append, log.steps.append, log.batch.append
+        write_context, write_joined, write_chunks_end = (
+            log.context.append,
+            log.joined.append,
+            log.chunks_end.append,
+        )
+        chunks = log.chunks
         pieces: list[tuple[Rider, int]] = []
         short = False
         while seen < until:
@@ -216,24 +219,19 @@ class Jumper:
                     flops += pair_flops * tokens * (2 * past + tokens + 1) // 2
                 nbytes = weights + decode_bytes * decodes + context_bytes * pays
                 steps, end = 1, start + (max(flops / rate, nbytes / bandwidth) + overhead)
-                if len(pieces) == 1:
-                    shapes: Shapes = ((tokens, past),)
-                    chunks: Chunks = ((rider.job.request, tokens, past),)
-                    if not left and until == inf:
-                        steps = (rider.known - past - 1) // tokens or 1  # chunks before the last
-                        if decodes and finishing[0][0] - step < steps:
-                            steps = finishing[0][0] - step + 1
-                        more = (0 if fixed else context_flops * decodes) + pair_flops * tokens * tokens
-                        growth = 0 if fixed else context_bytes * decodes
-                        for _ in range(1, steps):
-                            flops += more
-                            nbytes += growth
-                            before = end
-                            end += max(flops / rate, nbytes / bandwidth) + overhead
-                else:
-                    shapes = tuple([(tokens, rider.computed) for rider, tokens in pieces])
-                    chunks = tuple([(rider.job.request, tokens, rider.computed) for rider, tokens in pieces])
-                runs.append((start, steps, chunks, shapes, decodes, pays, 0, ()))
+                if len(pieces) == 1 and not left and until == inf:
+                    steps = (rider.known - past - 1) // tokens or 1  # chunks before the last
+                    if decodes and finishing[0][0] - step < steps:
+                        steps = finishing[0][0] - step + 1
+                    more = (0 if fixed else context_flops * decodes) + pair_flops * tokens * tokens
+                    growth = 0 if fixed else context_bytes * decodes
+                    for _ in range(1, steps):
+                        flops += more
+                        nbytes += growth
+                        before = end
+                        end += max(flops / rate, nbytes / bandwidth) + overhead
+                for rider, tokens in pieces:
+                    chunks.extend((rider.job.request, tokens, rider.computed))
             elif decodes:
                 pays = fixed * decodes if fixed else context
                 steps = finishing[0][0] - step + 1
@@ -269,7 +267,6 @@ class Jumper:
                     ends = list(accumulate(prices.durations((), decodes, pays, steps), initial=start))
                     steps = min(steps, max(1, bisect_left(ends, horizon) + lag))
                     before, end = ends[steps - 1], ends[steps]
-                runs.append((start, steps, (), (), decodes, pays, 0, ()))
             elif seen < end:
                 seen = end
                 continue
@@ -278,6 +275,12 @@ class Jumper:
                 continue
             else:
                 break
+            write_start(start)
+            write_steps(steps)
+            write_batch(decodes)
+            write_context(pays)
+            write_joined(0)
+            write_chunks_end(len(chunks))
             seen = before if lag else end
             step += steps
             context += decodes * steps
@@ -294,7 +297,7 @@ class Jumper:
                 notes.prefill_end[job.request] = end
                 if not hidden:
                     notes.first_token[job.request] = end
-                rider.first = len(runs) - 1
+                rider.first = len(log) - 1
                 rider.last = step + job.output - 2
                 if rider.last < step:
                     done.append(rider)
@@ -485,7 +488,7 @@ class Jumper:
             rider.job.emitted = rider.job.output - (rider.last - self.step + 1)
             rider.known = rider.job.prompt + rider.job.emitted
             if self.role != "prefill":
-                self.notes.spans[rider.job.request] += ((self.number, rider.first, len(self.runs) - 1),)
+                self.notes.span(rider.job.request, self.number, rider.first, len(self.log) - 1)
         rider.computed, rider.order, rider.job.remote = 0, -1, False
         self.waiting.appendleft(rider)
         return freed
@@ -528,7 +531,7 @@ class Jumper:
         if steps > 1:
             begun = bisect_left(ends, horizon) + self.asynchronous
             steps = min(steps, max(1, begun))
-        self.runs.append(
+        self.log.add(
             Run(
                 start,
                 steps,
@@ -597,7 +600,7 @@ class Jumper:
                 if self.role != "prefill":
                     notes.decode_start[job.request] = start
                     notes.first_token[job.request] = self.end
-            rider.first = len(self.runs) - 1
+            rider.first = len(self.log) - 1
             rider.last = self.step + job.output - job.emitted - 2
             rider.base = rider.known - self.step
             if rider.last < self.step:
@@ -631,10 +634,12 @@ class Jumper:
             done.sort(key=lambda rider: rider.order)
         for rider in done:
             job = rider.job
-            self.done.append((self.end, job))
-            if self.role != "prefill":
+            self.ended.append(self.end)
+            if self.role == "prefill":
+                self.done.append((self.end, job))
+            else:
                 self.notes.finish[job.request] = self.end
-                self.notes.spans[job.request] += ((self.number, rider.first, len(self.runs) - 1),)
+                self.notes.span(job.request, self.number, rider.first, len(self.log) - 1)
             if not self.asynchronous:
                 self.drop(rider)
         if self.asynchronous:

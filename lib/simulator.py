@@ -6,6 +6,7 @@ route from a request to an engine, and what happens between two pools.
 """
 
 import gc
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,9 +33,10 @@ from lib.deployment import (
 from lib.engine import Engine, Shapes, prices
 from lib.hardware import L40S
 from lib.jumping import Jumper
+from lib.log import Log, Notes, Run, Span
 from lib.models import QWEN2_5_7B
 from lib.scheduler import BLOCK_TOKENS, Job, Plan, Scheduler, vllm
-from lib.trace import Notes, RawRun, RawSpan, Run, Step, Trace, percentile
+from lib.trace import Step, Trace, percentile
 from lib.workload import Request
 
 __all__ = [
@@ -74,13 +76,14 @@ class Instance:
         self.scheduler: Scheduler = pool.engine.policy(pool.engine.limits)
         self.mail: deque[tuple[float, Job]] = deque()  # what will have arrived when its time comes
         self.received = 0
-        self.done: list[tuple[float, Job]] = []
+        self.done: list[tuple[float, Job]] = []  # what a prefill engine has finished
+        self.ended = array("d")  # when requests were finished here
         self.now = 0.0  # when the next step can start
         self.queued: Plan | None = None  # asynchronously: composed while the step before it ran
         self.copies: list[tuple[float, int, Job]] = []  # under way: (end, request, job), soonest first
         self.again = False  # a composition that has only taken places away is followed by another
         self.seen: list[Job] = []  # whose copy the queued step has found complete
-        self.runs: list[RawRun] = []
+        self.log = Log()
         self.open: dict[int, tuple[int, int]] = {}  # first and latest run in which one has emitted lately
 
     def receive(self, time: float, job: Job) -> None:
@@ -91,7 +94,7 @@ class Instance:
     def load(self, now: float) -> int:
         """Requests waiting or running at that time."""
         self.run(now)
-        return self.received - bisect_right(self.done, now, key=lambda done: done[0])
+        return self.received - bisect_right(self.ended, now)
 
     def run(self, until: float) -> None:
         """Play every step that starts before `until`."""
@@ -132,9 +135,11 @@ class Instance:
             self.compose()
         self.now = ends[-1]
         for job in self.scheduler.advance(plan):
-            self.done.append((self.now, job))
+            self.ended.append(self.now)
             self.close(job)
-            if self.role != "prefill":
+            if self.role == "prefill":
+                self.done.append((self.now, job))
+            else:
                 self.notes.finish[job.request] = self.now
         self.tell(seen)
         if seen and self.queued:
@@ -181,7 +186,7 @@ class Instance:
 
     def note(self, plan: Plan, run: Run, ends: Sequence[float]) -> None:
         """Log a run, and what it is to the requests in it."""
-        number, notes = len(self.runs), self.notes
+        number, notes = len(self.log), self.notes
         for request, _, _ in run.chunks:
             if notes.prefill_start[request] == inf:
                 notes.prefill_start[request] = run.start
@@ -196,13 +201,13 @@ class Instance:
             self.close(job)
             self.open[job.request] = (number, number)
             joined += job in plan.decodes
-        self.runs.append(run._replace(joined=joined) if joined else run)
+        self.log.add(run._replace(joined=joined) if joined else run)
 
     def close(self, job: Job) -> None:
         """The span in progress of a job has ended."""
         span = self.open.pop(job.request, None)
         if span and self.role != "prefill":
-            self.notes.spans[job.request] += ((self.number, *span),)
+            self.notes.span(job.request, self.number, *span)
 
     def first(self, job: Job, start: float, end: float) -> None:
         """Note a job's first token here, emitted by the step from `start` to `end`."""
@@ -212,11 +217,11 @@ class Instance:
             self.notes.decode_start[job.request] = start
             self.notes.first_token[job.request] = end
 
-    def open_spans(self) -> Iterator[tuple[int, RawSpan]]:
+    def open_spans(self) -> Iterator[tuple[int, Span]]:
         """Where those who are not finished have emitted lately."""
         if self.role != "prefill":
             for row, span in self.open.items():
-                yield row, (self.number, *span)
+                yield row, Span(self.number, *span)
 
     def look(self) -> list[Job]:
         """Whose copy has ended by now."""
@@ -260,29 +265,37 @@ def _simulate(rows: tuple[Request, ...], deployment: Deployment, until: float, j
     seconds = [deployment.copy_seconds(request) for request in rows] if len(pools) > 1 else []
     idle_poll = deployment.pull.idle_poll if deployment.pull else 0.0
     engines: list[Instance | Jumper] = []
-    mail: list[tuple[float, Job]] = []
-    for row, request in enumerate(rows):
-        parts = request.prompt if isinstance(request.prompt, tuple) else ()
-        output = request.output_tokens if len(pools) == 1 else 1
-        mail.append((request.arrival, Job(row, request.prompt_tokens, output, parts)))
+    mail: Iterable[tuple[float, Job]] = _arrivals(rows, one_pool=len(pools) == 1)
+    done: list[tuple[float, Job]] = []
     for pool in pools:
         if pool is not pools[0]:
-            mail = _handed_over(mail, rows, notes, seconds, deployment)
+            mail = _handed_over(done, rows, notes, seconds, deployment)
         numbers = range(len(engines), len(engines) + pool.count)
         members = [_instance(i, pool, notes, seconds, idle_poll, jump) for i in numbers]
         route = deployment.route() if isinstance(deployment.route, type) else deployment.route
         for turn, (time, job) in enumerate(mail):
             if time < until:
                 members[route(Arrival(turn, time, job), members)].receive(time, job)
+            if turn % 10_000 == 9_999:  # keep no more than that in memory
+                for member in members:
+                    member.run(min(time, until))
         for member in members:
             member.run(until)
-        mail = sorted([done for member in members for done in member.done], key=itemgetter(0))
+        done = sorted([item for member in members for item in member.done], key=itemgetter(0))
         engines += members
     for engine in engines:
         for row, span in engine.open_spans():
-            notes.spans[row] += (span,)
-    logs = [(engine.role, prices(engine.engine), engine.runs) for engine in engines]
+            notes.span(row, *span)
+    logs = [(engine.role, prices(engine.engine), engine.log) for engine in engines]
     return Trace(rows, deployment, logs, notes, until)
+
+
+def _arrivals(rows: Sequence[Request], one_pool: bool) -> Iterator[tuple[float, Job]]:
+    """The first pool's mail: all requests; where another pool follows, for one token each."""
+    for row, request in enumerate(rows):
+        parts = request.prompt if isinstance(request.prompt, tuple) else ()
+        output = request.output_tokens if one_pool else 1
+        yield request.arrival, Job(row, request.prompt_tokens, output, parts)
 
 
 def _instance(

@@ -11,64 +11,166 @@ The words used, here and in all columns of a trace (seconds):
 - **E2E**: from arrival to last token.
 """
 
-from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from array import array
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from math import floor, fsum, inf, nextafter
-from typing import NamedTuple
 
 from lib.deployment import Deployment
-from lib.engine import Chunks, Prices, Shapes
+from lib.engine import Prices
+from lib.log import Log, Notes, Run, Span
 from lib.workload import Request
 
 
-class Run(NamedTuple):
-    """`steps` equal steps back to back on one engine: the same decodes in each, chunks only if it is one.
+def _bounds(prices: Prices, log: Log) -> tuple["array[float]", "array[float]"]:
+    """Seconds of the first and of the last step of each run."""
+    first, last = array("d"), array("d")
+    chunks, seconds, later, line = 0, prices.seconds, prices.later, prices.line
+    columns = zip(log.steps, log.batch, log.context, log.chunks_end, strict=True)
+    for number, (steps, batch, context, end) in enumerate(columns):
+        if end == chunks and batch <= prices.reading:
+            nbytes, growth = line(batch, context)
+            first.append(nbytes / prices.bandwidth + prices.overhead)
+            last.append((nbytes + growth * (steps - 1)) / prices.bandwidth + prices.overhead)
+            continue
+        shapes = log.shapes(number) if end > chunks else ()
+        chunks = end
+        first.append(seconds(shapes, batch, context))
+        last.append(seconds(*later(shapes, batch, context, steps - 1)) if steps > 1 else first[-1])
+    return first, last
 
-    `chunks` holds (request, tokens, past), `shapes` (tokens, past) of those that do not cost what a decode
-    costs; `batch` requests do, and attend to `context` tokens together in the first step. `joined` of them
-    end no gap with that step: they emit nothing, their first token, or the first since they lost their place.
+
+class Gaps:
+    """Many gaps, kept as the runs that they are steps of; one is worked out only if a percentile falls near.
+
+    They are counted in bins of equal width. Most runs are so even that all of their steps fall into one bin;
+    of the others the step is sought at which the next bin begins.
     """
 
-    start: float
-    steps: int
-    chunks: tuple[tuple[int, int, int], ...]
-    shapes: Shapes
-    batch: int
-    context: int
-    joined: int
-    preempted: tuple[int, ...]
+    BINS = 4096
+    FINE = 256  # in every bin that is looked at; a power of two, so that they add up to the bin exactly
 
+    def __init__(
+        self,
+        logs: Sequence[tuple[Prices, Log, "array[float]", "array[float]"]],
+        single: Sequence[float],
+    ) -> None:
+        self.logs = [(prices, log) for prices, log, _, _ in logs]
+        self.single = single  # gaps that are not one step
+        bounds = [bound for _, _, first, last in logs for bound in (first, last) if bound]
+        if single:
+            bounds.append(array("d", single))
+        self.low = min([min(bound) for bound in bounds], default=0.0)
+        high = max([max(bound) for bound in bounds], default=0.0)
+        self.scale = (self.BINS - 1) / (high - self.low) if high > self.low else 0.0
+        self.totals = [0] * (self.BINS + 1)
+        self.places = [self._count(*log) for log in logs]  # of each run's first and last step
+        for seconds in single:
+            self.totals[self._bin(seconds)] += 1
+        self.before = list(accumulate(self.totals, initial=0))
+        self.count = self.before[-1]
+        self.looked_at: dict[int, tuple[list[int], dict[int, tuple[list[float], list[int]]]]] = {}
 
-class Span(NamedTuple):
-    """A request emits one token at the end of every step of the runs `first` to `last` of `engine`."""
+    def _bin(self, seconds: float) -> int:
+        return int((seconds - self.low) * self.scale)
 
-    engine: int
-    first: int
-    last: int
+    def _count(
+        self, prices: Prices, log: Log, first: "array[float]", last: "array[float]"
+    ) -> tuple["array[int]", "array[int]"]:
+        """Count the gaps of one engine. Returns the bins of each run's first and last step."""
+        low, scale, totals = self.low, self.scale, self.totals
+        starts = array("H", [int((seconds - low) * scale) for seconds in first])
+        ends = array("H", [int((seconds - low) * scale) for seconds in last])
+        columns = zip(starts, ends, log.steps, log.batch, strict=True)
+        for number, (start, end, steps, batch) in enumerate(columns):
+            if start == end:
+                totals[start] += batch * steps
+            elif batch:
+                self._spread(prices, log, number, (first[number], last[number]))
+        for number, joined in enumerate(log.joined):
+            if joined:
+                totals[starts[number]] -= joined
+        return starts, ends
 
+    def _spread(self, prices: Prices, log: Log, number: int, bounds: tuple[float, float]) -> None:
+        """Count the gaps of a run whose steps fall into several bins."""
+        low, scale = self.low, self.scale
+        steps, batch, context = log.steps[number], log.batch[number], log.context[number]
+        shapes = log.shapes(number)
+        first, last = bounds
+        start, end = int((first - low) * scale), int((last - low) * scale)
+        if shapes or batch > prices.reading or steps < 4 * (end - start):
+            for seconds in prices.durations(shapes, batch, context, steps):
+                self.totals[int((seconds - low) * scale)] += batch
+            return
+        nbytes, growth = prices.line(batch, context)
+        bandwidth, overhead = prices.bandwidth, prices.overhead
+        done = 0
+        for place in range(start, end):
+            share = ((place + 1) / scale + low - first) / (last - first)
+            step = min(max(int(share * (steps - 1)), done), steps - 1)  # about where the next bin begins
+            while (
+                step > done
+                and int(((nbytes + growth * (step - 1)) / bandwidth + overhead - low) * scale) > place
+            ):
+                step -= 1
+            while int(((nbytes + growth * step) / bandwidth + overhead - low) * scale) <= place:
+                step += 1
+            self.totals[place] += batch * (step - done)
+            done = step
+        self.totals[end] += batch * (steps - done)
 
-# Logs are written as plain tuples, which cost half as much, and read as these.
-RawRun = tuple[float, int, Chunks, Shapes, int, int, int, tuple[int, ...]]
-RawSpan = tuple[int, int, int]
+    def values(self, place: int | None = None) -> Iterator[tuple[list[float], int]]:
+        """All gaps, or those of runs that reach into one bin: some lengths, and how many there are of each."""
+        yield list(self.single), 1
+        for (prices, log), (starts, ends) in zip(self.logs, self.places, strict=True):
+            for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
+                batch, joined = log.batch[number], log.joined[number]
+                if batch and (place is None or start <= place <= end):
+                    run = log.shapes(number), batch, log.context[number], log.steps[number]
+                    seconds = list(prices.durations(*run))
+                    if joined:
+                        yield [seconds.pop(0)], batch - joined
+                    yield seconds, batch
 
+    def at(self, rank: int) -> float:
+        """The gap at that rank, counted from 0."""
+        place = bisect_right(self.before, rank) - 1
+        if place not in self.looked_at:
+            self.looked_at[place] = self._look(place)
+        before, found = self.looked_at[place]
+        part = bisect_right(before, rank) - 1
+        if part not in found:
+            found[part] = self._sort(place, part, before[part])
+        values, counts = found[part]
+        return values[bisect_right(counts, rank) - 1]
 
-class Notes:
-    """What happened to each request, in seconds on the clock: lists with one entry a request."""
+    def _look(self, place: int) -> tuple[list[int], dict[int, tuple[list[float], list[int]]]]:
+        """Count the gaps of one bin in `FINE` bins of their own."""
+        low, scale, offset = self.low, self.scale * self.FINE, place * self.FINE
+        totals = [0] * self.FINE
+        for lengths, count in self.values(place):
+            for seconds in lengths:
+                part = int((seconds - low) * scale) - offset
+                if 0 <= part < self.FINE:
+                    totals[part] += count
+        return list(accumulate(totals, initial=self.before[place])), {}
 
-    def __init__(self, requests: int) -> None:
-        self.prefill_start = [inf] * requests
-        self.prefill_end = [inf] * requests
-        self.copy_start = [inf] * requests
-        self.copy_end = [inf] * requests
-        self.decode_queue = [inf] * requests
-        self.decode_start = [inf] * requests
-        self.first_token = [inf] * requests
-        self.finish = [inf] * requests
-        self.spans: list[tuple[RawSpan, ...]] = [()] * requests
+    def _sort(self, place: int, part: int, before: int) -> tuple[list[float], list[int]]:
+        """The gaps of one fine bin, sorted, and how many come before each of them."""
+        low, scale, wanted = self.low, self.scale * self.FINE, place * self.FINE + part
+        found = sorted(
+            (seconds, count)
+            for lengths, count in self.values(place)
+            for seconds in lengths
+            if int((seconds - low) * scale) == wanted
+        )
+        counts = accumulate([count for _, count in found], initial=before)
+        return [seconds for seconds, _ in found], list(counts)
 
 
 @dataclass(frozen=True)
@@ -94,17 +196,15 @@ ENDS = ("prefill_end", "copy_end", "decode_queue", "first_token", "finish")
 class Trace:
     """What came of a simulation: one row a request in every column, in the order of the workload.
 
-    Columns are lists of seconds on the clock; what has not happened is infinite. In order: `arrival`,
-    `prefill_start`, `prefill_end`, then with two pools `copy_start`, `copy_end`, `decode_queue` (decode's
-    scheduler knows that the copy is here), `decode_start`; `first_token`, `finish`. `steps` and `emitted`
-    work out, when asked, what the simulation left folded into runs of equal steps.
+    Columns are lists of seconds on the clock; what has not happened is infinite. `steps` and `emitted` work
+    out, when asked, what the simulation left folded into runs of equal steps.
     """
 
     def __init__(
         self,
         requests: tuple[Request, ...],
         deployment: Deployment,
-        logs: Sequence[tuple[str, Prices, list[RawRun]]],
+        logs: Sequence[tuple[str, Prices, Log]],
         notes: Notes,
         until: float = inf,
     ) -> None:
@@ -112,65 +212,38 @@ class Trace:
         self.deployment = deployment
         self.roles = tuple([role for role, _, _ in logs])
         self._prices = tuple([prices for _, prices, _ in logs])
-        self._runs = [runs for _, _, runs in logs]
-        self._spans = notes.spans
-        self.prefill_start = notes.prefill_start
-        self.prefill_end = notes.prefill_end
-        one_pool = len(deployment.pools) == 1
-        self.copy_start = notes.prefill_end if one_pool else notes.copy_start
-        self.copy_end = notes.prefill_end if one_pool else notes.copy_end
-        self.decode_queue = notes.prefill_end if one_pool else notes.decode_queue
-        self.decode_start = notes.prefill_end if one_pool else notes.decode_start
-        self.first_token = notes.first_token
-        self.finish = notes.finish
+        self._logs = [log for _, _, log in logs]
+        self._notes = notes
         if until < inf:
             self._forget(until)
 
     def _forget(self, until: float) -> None:
         """Leave out what happens later: steps that end later, too."""
-        self._runs = [self._ended(engine, until) for engine in range(len(self._runs))]
-        kept = [len(runs) for runs in self._runs]
-        self._spans = [
-            tuple(
-                [
-                    (engine, first, min(last, kept[engine] - 1))
-                    for engine, first, last in spans
-                    if first < kept[engine]
-                ]
-            )
-            for spans in self._spans
-        ]
+        notes = self._notes
+        for engine, log in enumerate(self._logs):
+            kept, steps = len(log), 0
+            while kept and not steps:
+                steps = bisect_right(self._ends(engine, kept - 1), until)
+                kept -= not steps
+            self._logs[engine] = log.until(kept, steps)
+        for row in range(len(self)):
+            spans = notes.spans(row)
+            notes.engine[row] = -1
+            notes.earlier.pop(row, None)
+            for engine, first, last in spans:
+                if first < len(self._logs[engine]):
+                    notes.span(row, engine, first, min(last, len(self._logs[engine]) - 1))
         for name in STARTS + ENDS:
-            column = getattr(self, name)
-            last = until if name in ENDS else nextafter(until, -inf)  # what starts then is not played
-            setattr(self, name, [time if time <= last else inf for time in column])
+            column = getattr(notes, name)
+            last_moment = until if name in ENDS else nextafter(until, -inf)  # what starts then is not played
+            for row, time in enumerate(column):
+                if time > last_moment:
+                    column[row] = inf
 
-    def _ended(self, engine: int, until: float) -> list[RawRun]:
-        runs = list(self._runs[engine])
-        while runs:
-            run = Run(*runs.pop())
-            steps = bisect_right(self._ends(engine, run), until)
-            if steps:
-                return [*runs, run._replace(steps=steps)]
-        return runs
-
-    @cached_property
-    def runs(self) -> list[list[Run]]:
-        """For each engine its runs."""
-        return [[Run(*run) for run in runs] for runs in self._runs]
-
-    @cached_property
-    def spans(self) -> list[list[Span]]:
-        """For each request where it emitted tokens: one span, and one more whenever it lost its place."""
-        return [[Span(*span) for span in spans] for spans in self._spans]
-
-    def __len__(self) -> int:
-        return len(self.requests)
-
-    @property
-    def completed(self) -> int:
-        """How many requests got their last token."""
-        return sum(end < inf for end in self.finish)
+    def _moments(self, name: str) -> list[float]:
+        """A column of the notes; with one pool, what follows prefill follows at once."""
+        one_pool = len(self.deployment.pools) == 1
+        return list(getattr(self._notes, "prefill_end" if one_pool else name))
 
     @cached_property
     def arrival(self) -> list[float]:
@@ -178,9 +251,68 @@ class Trace:
         return [request.arrival for request in self.requests]
 
     @cached_property
+    def prefill_start(self) -> list[float]:
+        """Start of the first step that computed some of the prompt."""
+        return list(self._notes.prefill_start)
+
+    @cached_property
+    def prefill_end(self) -> list[float]:
+        """End of the step that completed the prompt."""
+        return list(self._notes.prefill_end)
+
+    @cached_property
+    def copy_start(self) -> list[float]:
+        """When the cache began to move to decode; with one pool `prefill_end`, like the next three."""
+        return self._moments("copy_start")
+
+    @cached_property
+    def copy_end(self) -> list[float]:
+        """When all of the cache had arrived."""
+        return self._moments("copy_end")
+
+    @cached_property
+    def decode_queue(self) -> list[float]:
+        """When decode's scheduler knew that the cache was there."""
+        return self._moments("decode_queue")
+
+    @cached_property
+    def decode_start(self) -> list[float]:
+        """Start of the first decode step."""
+        return self._moments("decode_start")
+
+    @cached_property
+    def first_token(self) -> list[float]:
+        """End of the step that emitted the first token."""
+        return list(self._notes.first_token)
+
+    @cached_property
+    def finish(self) -> list[float]:
+        """End of the step that emitted the last token."""
+        return list(self._notes.finish)
+
+    @cached_property
+    def runs(self) -> list[list[Run]]:
+        """For each engine its runs."""
+        return [list(log) for log in self._logs]
+
+    @cached_property
+    def spans(self) -> list[Sequence[Span]]:
+        """For each request where it emitted tokens: one span, and one more whenever it lost its place."""
+        return [self._notes.spans(row) for row in range(len(self))]
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    @property
+    def completed(self) -> int:
+        """How many requests got their last token."""
+        return sum(end < inf for end in self._notes.finish)
+
+    @cached_property
     def ttft(self) -> list[float]:
         """Time to first token: arrival to the end of the step that emits it."""
-        return [first - arrival for first, arrival in zip(self.first_token, self.arrival, strict=True)]
+        moments = zip(self._notes.first_token, self.requests, strict=True)
+        return [first - request.arrival for first, request in moments]
 
     @cached_property
     def ttft_parts(self) -> dict[str, list[float]]:
@@ -209,68 +341,67 @@ class Trace:
     @cached_property
     def e2e(self) -> list[float]:
         """Arrival to last token."""
-        return [end - arrival for end, arrival in zip(self.finish, self.arrival, strict=True)]
+        return [end - request.arrival for end, request in zip(self._notes.finish, self.requests, strict=True)]
 
     @cached_property
     def tpot(self) -> list[float]:
         """Mean gap, (last token - first) / (tokens - 1): 0 for one token, infinite if unfinished."""
+        moments = zip(self._notes.first_token, self._notes.finish, self.requests, strict=True)
         return [
             inf if end == inf else (end - first) / max(1, request.output_tokens - 1)
-            for first, end, request in zip(self.first_token, self.finish, self.requests, strict=True)
+            for first, end, request in moments
         ]
 
     @cached_property
     def worst_gap(self) -> list[float]:
         """Longest gap between two tokens: 0 for one token, infinite if unfinished."""
-        return [self._worst_gap(row) if end < inf else inf for row, end in enumerate(self.finish)]
+        notes, longest = self._notes, [last for _, last in self._bounds]
+        steps = [log.steps for log in self._logs]
+        worst = []
+        for row, end in enumerate(notes.finish):
+            if end == inf:
+                worst.append(inf)
+                continue
+            engine, first, last = notes.engine[row], notes.first[row], notes.last[row]
+            gap = max(longest[engine][first + 1 : last + 1], default=0.0)
+            if steps[engine][first] > 1:
+                gap = max(gap, longest[engine][first])
+            if row in notes.earlier:
+                gap = max(gap, *self._longer_ago(row))
+            worst.append(gap)
+        return worst
 
-    def _worst_gap(self, row: int) -> float:
-        gaps, before = [], inf
-        longest = self._gaps_and_longest[1]
-        for engine, first, last in self._spans[row]:
-            runs = self._runs[engine]
-            if before < inf:
-                gaps.append(self._ends(engine, Run(*runs[first]))[0] - before)
-            if runs[first][1] > 1:
-                gaps.append(longest[engine][first])
-            gaps += longest[engine][first + 1 : last + 1]
-            if len(self._spans[row]) > 1:
-                before = self._ends(engine, Run(*runs[last]))[-1]
-        return max(gaps, default=0.0)
+    def _longer_ago(self, row: int) -> list[float]:
+        """Gaps of a request that lost its place: the longest of each span but the last, and those between."""
+        gaps = [0.0]
+        for engine, first, last in self._notes.earlier[row]:
+            longest = self._bounds[engine][1]
+            gaps += longest[first + 1 : last + 1]
+            gaps += [longest[first]] * (self._logs[engine].steps[first] > 1)
+        return gaps + self._without(row)
+
+    def _without(self, row: int) -> list[float]:
+        """Gaps of a request during which it had lost its place."""
+        return [
+            self._ends(after.engine, after.first)[0] - self._ends(before.engine, before.last)[-1]
+            for before, after in pairwise(self._notes.spans(row))
+        ]
 
     @cached_property
-    def _gaps_and_longest(self) -> tuple[list[tuple[int, list[float]]], list[list[float]]]:
-        """All gaps as (how many of each, sorted lengths), and for each engine and run its longest step.
+    def _bounds(self) -> list[tuple["array[float]", "array[float]"]]:
+        """For each engine the seconds of each run's first and last step; the last is its longest."""
+        return [_bounds(prices, log) for prices, log in zip(self._prices, self._logs, strict=True)]
 
-        A gap is as long as the step that ends it, unless its owner lost its place in between. A run's longest
-        step is its last, for contexts only grow.
-        """
-        pots: defaultdict[int, list[float]] = defaultdict(list)
-        longest: list[list[float]] = [[] for _ in self._runs]
-        for engine, runs in enumerate(self._runs):
-            shown = self.roles[engine] != "prefill"
-            prices = self._prices[engine]
-            for _, steps, _, shapes, batch, context, joined, _ in runs:
-                if steps == 1:
-                    last = prices.seconds(shapes, batch, context)
-                    if shown and batch > joined:
-                        pots[batch - joined].append(last)
-                else:
-                    seconds = list(prices.durations(shapes, batch, context, steps))
-                    last = seconds[-1]
-                    if shown and joined:
-                        pots[batch - joined].append(seconds.pop(0))
-                    if shown and batch:
-                        pots[batch] += seconds
-                longest[engine].append(last)
-        for spans in self._spans:
-            for (engine, _, last_run), (again, first_run, _) in pairwise(spans):
-                end = self._ends(engine, self.runs[engine][last_run])[-1]
-                pots[1].append(self._ends(again, self.runs[again][first_run])[0] - end)
-        return [(weight, sorted(pot)) for weight, pot in pots.items() if weight and pot], longest
+    @cached_property
+    def _gaps(self) -> Gaps:
+        """All gaps. One is as long as the step that ends it, unless its owner lost its place in between."""
+        shown = [engine for engine, role in enumerate(self.roles) if role != "prefill"]
+        single = [gap for row in self._notes.earlier for gap in self._without(row)]
+        return Gaps([(self._prices[i], self._logs[i], *self._bounds[i]) for i in shown], single)
 
-    def _ends(self, engine: int, run: Run) -> list[float]:
+    def _ends(self, engine: int, number: int) -> list[float]:
         """End of each step of a run."""
+        run = self._logs[engine][number]
         seconds = self._prices[engine].durations(run.shapes, run.batch, run.context, run.steps)
         return list(accumulate(seconds, initial=run.start))[1:]
 
@@ -291,7 +422,7 @@ class Trace:
         for number, run in enumerate(runs):
             emitting |= {row: (last, count) for row, last, count in starts.get(number, ())}
             begin = run.start
-            for step, end in enumerate(self._ends(engine, run)):
+            for step, end in enumerate(self._ends(engine, number)):
                 chunks = {row: (tokens, past + step * tokens) for row, tokens, past in run.chunks}
                 decodes = {
                     row: self.requests[row].prompt_tokens + count - 1
@@ -310,8 +441,8 @@ class Trace:
         for engine, runs in enumerate(self.runs):
             ends: list[float] = []
             begins = [0]
-            for run in runs:
-                ends += self._ends(engine, run)
+            for number in range(len(runs)):
+                ends += self._ends(engine, number)
                 begins.append(len(ends))
             clocks.append((ends, begins))
         return clocks
@@ -335,16 +466,15 @@ class Trace:
     def pooled_gaps(self) -> list[tuple[float, int]]:
         """All gaps of all requests as (seconds, how many), sorted; a step's length is the gap it ends."""
         pot: Counter[float] = Counter()
-        for weight, lengths in self._gaps_and_longest[0]:
-            for length in lengths:
-                pot[length] += weight
+        for lengths, count in self._gaps.values():
+            if count:
+                for seconds in lengths:
+                    pot[seconds] += count
         return sorted(pot.items())
 
     def itl(self, q: float) -> float:
         """Percentile `q` of the pooled gaps."""
-        pots = self._gaps_and_longest[0]
-        count = sum([weight * len(lengths) for weight, lengths in pots])
-        return _interpolated(lambda rank: _at_rank(pots, rank), count, q)
+        return _interpolated(self._gaps.at, self._gaps.count, q)
 
     def share_with_prefill(self, tokens: int = 1) -> float:
         """Share of the pooled gaps whose step also computes at least `tokens` tokens of prompts."""
@@ -355,7 +485,7 @@ class Trace:
             for run in runs
             if run.chunks and sum([chunk for _, chunk, _ in run.chunks]) >= tokens
         ]
-        return sum(slowed) / sum([count for _, count in self.pooled_gaps])
+        return sum(slowed) / self._gaps.count
 
 
 def percentile(values: Sequence[float] | Sequence[tuple[float, int]], q: float) -> float:
@@ -367,7 +497,8 @@ def percentile(values: Sequence[float] | Sequence[tuple[float, int]], q: float) 
     if values and isinstance(values[0], tuple):
         pairs = sorted(values)
         counts = list(accumulate([count for _, count in pairs]))  # type: ignore[misc]
-        return _interpolated(lambda rank: pairs[bisect_right(counts, rank)][0], counts[-1], q)  # type: ignore[index]
+        ranked = [value for value, _ in pairs]  # type: ignore[misc]
+        return _interpolated(lambda rank: ranked[bisect_right(counts, rank)], counts[-1], q)
     ordered: list[float] = sorted(values)  # type: ignore[arg-type]
     return _interpolated(ordered.__getitem__, len(ordered), q)
 
@@ -385,24 +516,3 @@ def _interpolated(at: Callable[[int], float], count: int, q: float) -> float:
     if below == above:
         return below
     return below + (above - below) * share if share < 0.5 else above - (above - below) * (1 - share)
-
-
-def _at_rank(pots: Sequence[tuple[int, list[float]]], rank: int) -> float:
-    """The value at that rank, counted from 0, of sorted lists whose values count several times each."""
-    parts = [(weight, values, 0, len(values)) for weight, values in pots]
-    while True:
-        _, values, low, high = max(parts, key=lambda part: part[3] - part[2])
-        pivot = values[(low + high) // 2]
-        cuts = [
-            (bisect_left(values, pivot, low, high), bisect_right(values, pivot, low, high))
-            for _, values, low, high in parts
-        ]
-        smaller = sum([part[0] * (cut[0] - part[2]) for part, cut in zip(parts, cuts, strict=True)])
-        equal = sum([part[0] * (cut[1] - cut[0]) for part, cut in zip(parts, cuts, strict=True)])
-        if smaller <= rank < smaller + equal:
-            return pivot
-        if rank < smaller:
-            parts = [(*part[:3], cut[0]) for part, cut in zip(parts, cuts, strict=True)]
-        else:
-            rank -= smaller + equal
-            parts = [(*part[:2], cut[1], part[3]) for part, cut in zip(parts, cuts, strict=True)]
