@@ -125,7 +125,7 @@ class Gaps:
         self.totals[end] += batch * (steps - done)
 
     def values(self, place: int | None = None) -> Iterator[tuple[list[float], int]]:
-        """All gaps, or those of runs that reach into one bin: some lengths, and how many there are of each."""
+        """All gaps, or those of the runs that reach into one bin: lengths, and how many there are of each."""
         yield list(self.single), 1
         for (prices, log), (starts, ends) in zip(self.logs, self.places, strict=True):
             for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
