@@ -43,16 +43,14 @@ class ChapterItem(NotebookItem):
 
     def runtest(self) -> None:
         """Run the test."""
-        option, start = self.config.option, perf_counter()
+        start = perf_counter()
         twin = self.path.with_name(f".{self.path.stem}.nbmake.json")  # nbmake's own collector wants *.ipynb
         try:
             nbformat.write(run.read(self.path), twin)
-            result = NotebookRun(
-                twin,
-                option.nbmake_timeout,
-                kernel=option.nbmake_kernel,
-                find_import_errors=option.nbmake_find_import_errors,
-            ).execute()
+            try:
+                result = self.execute(twin)
+            except RuntimeError:  # the kernel died at its start, as when two take the same port: once more
+                result = self.execute(twin)
         finally:
             twin.unlink(missing_ok=True)
         if result.error is not None:
@@ -62,3 +60,13 @@ class ChapterItem(NotebookItem):
         if any(found):
             raise Drift("\n".join([f"{self.path.name} does not print what is recorded", *found]))
         run.keep(self.path, result.nb, perf_counter() - start)
+
+    def execute(self, twin: Path) -> Any:
+        """Return nbmake's result for the notebook."""
+        option = self.config.option
+        return NotebookRun(
+            twin,
+            option.nbmake_timeout,
+            kernel=option.nbmake_kernel,
+            find_import_errors=option.nbmake_find_import_errors,
+        ).execute()
