@@ -21,13 +21,14 @@ from typing import Any, TypeVar
 
 from lib import calibration, checks, data, measured, parallelism, workload
 from lib.deployment import Collocated, Deployment, Disaggregated, Pull, least_loaded
-from lib.engine import USABLE_MEMORY, Engine, prices
+from lib.engine import Engine, prices
 from lib.goodput import SLO, Workload, attainment, mean_of, play
 from lib.hardware import A100_80GB, GPU, GPUS, L40S, LINKS, PCIE_4, Link
-from lib.kv_cache import transfer_time
+from lib.kv_cache import BLOCK_TOKENS, transfer_time
 from lib.models import MODELS, QWEN2_5_7B, Model
+from lib.parallelism import USABLE_MEMORY
 from lib.roofline import Efficiency, decode, ideal_time, prefill
-from lib.scheduler import BLOCK_TOKENS, vllm
+from lib.scheduler import vllm
 from lib.simulator import percentile, simulate
 from lib.trace import Trace
 from lib.workload import Request

@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol
 from lib import checks, kv_cache
 from lib.engine import Engine
 from lib.hardware import Link
-from lib.scheduler import BLOCK_TOKENS, Job, contents, textbook
+from lib.kv_cache import BLOCK_TOKENS
+from lib.scheduler import Job, contents, textbook
 from lib.workload import Request
 
 

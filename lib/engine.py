@@ -8,7 +8,9 @@ from math import floor
 
 from lib import checks, parallelism
 from lib.hardware import GPU, Link
+from lib.kv_cache import BLOCK_TOKENS
 from lib.models import Model
+from lib.parallelism import USABLE_MEMORY
 from lib.roofline import (
     NO_WORK,
     PUBLISHED,
@@ -21,9 +23,8 @@ from lib.roofline import (
     prefill,
     step_time,
 )
-from lib.scheduler import BLOCK_TOKENS, Limits, Policy, textbook
+from lib.scheduler import Limits, Policy, textbook
 
-USABLE_MEMORY = 0.9
 SURELY = 1e-12  # seconds, more than rounding can be wrong by
 
 

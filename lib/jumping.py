@@ -24,8 +24,9 @@ from itertools import accumulate, repeat
 from math import inf
 
 from lib.engine import Engine, prices
+from lib.kv_cache import BLOCK_TOKENS
 from lib.log import Log, Notes, Run, Span
-from lib.scheduler import BLOCK_TOKENS, Job
+from lib.scheduler import Job
 
 
 def blocks(tokens: int) -> int:

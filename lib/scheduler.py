@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple, Protocol
 
-BLOCK_TOKENS = 16
+from lib.kv_cache import BLOCK_TOKENS
 
 Part = tuple[str | int, int]  # a label, and how many tokens of its endless sequence
 GENERATED = "#7"

@@ -33,9 +33,10 @@ from lib.deployment import (
 from lib.engine import Engine, Shapes, prices
 from lib.hardware import L40S
 from lib.jumping import Jumper
+from lib.kv_cache import BLOCK_TOKENS
 from lib.log import Log, Notes, Run, Span
 from lib.models import QWEN2_5_7B
-from lib.scheduler import BLOCK_TOKENS, Job, Plan, Scheduler, vllm
+from lib.scheduler import Job, Plan, Scheduler, vllm
 from lib.trace import Step, Trace, percentile
 from lib.workload import Request
 
