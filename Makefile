@@ -21,7 +21,7 @@ record: .venv/ready
 
 test: .venv/ready lint
 	$(BIN)/pytest --nbmake book -n 2
-	$(BIN)/pytest tests
+	$(BIN)/pytest tests -n 2 --dist loadfile
 
 lint: .venv/ready
 	$(BIN)/ruff check

@@ -1,5 +1,6 @@
 """What tests share: the Chromium of the machine, and the built site on localhost."""
 
+import fcntl
 import functools
 import http.server
 import os
@@ -49,12 +50,16 @@ def browser() -> Iterator:
 
 @pytest.fixture(scope="session")
 def site() -> Path:
-    """The folder of the site, built anew where anything has changed."""
-    assert build.build(quiet=True) == 0, "the book does not build: see _build/build.log"
+    """The folder of the site, built anew where anything has changed; tests in two processes build in turn."""
+    lock = build.SITE.with_name("lock")
+    lock.parent.mkdir(exist_ok=True)
+    with lock.open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        assert build.build(quiet=True) == 0, "the book does not build: see _build/build.log"
     return build.SITE
 
 
-class Handler(http.server.SimpleHTTPRequestHandler):
+class Handler(build.Handler):
     """Serves files in silence, and lets the browser keep none, so that each page's weight is its own."""
 
     def end_headers(self) -> None:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import hashlib
 import os
 import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
+from time import sleep
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 import yaml
+from PIL import Image
+from playwright.sync_api import Error as PlaywrightError
 
-from lib.press import site as press
+from lib.press import address as address_of
+from lib.press import head
+from lib.press.address import root, website
 from lib.press.run import ROOT
 
 HEAVIEST = 700_000  # bytes of a page, over all its responses, text as gzip
@@ -33,7 +41,6 @@ RULES = {  # a slow rule runs once for each set of colours, the others once for 
     "phone": ALL | {"rules": ALL["rules"] | {rule: {"enabled": False} for rule in COLOURS}},
 }
 TEXT = {".html", ".css", ".js", ".svg", ".json", ".txt"}
-KNOWN: dict[str, str] = {}  # rule of axe-core that a page breaks -> why that is left as it is
 
 
 def chapters(node: object) -> Iterator[str]:
@@ -48,7 +55,7 @@ def chapters(node: object) -> Iterator[str]:
 
 
 CHAPTERS = list(chapters(yaml.safe_load((ROOT / "_toc.yml").read_text("utf8"))))
-PAGES = [*CHAPTERS, "search", "lib/roofline"]  # the copies of other modules look like that one
+PAGES = [*CHAPTERS, "search", "404", "lib/roofline"]  # the copies of other modules look like that one
 every_page = pytest.mark.parametrize("page", PAGES)
 every_chapter = pytest.mark.parametrize("page", CHAPTERS)
 
@@ -66,6 +73,8 @@ class Markup(HTMLParser):
         self.images: list[tuple[bool, str | None]] = []  # in the article?, text alternative
         self.tables: list[int] = []  # header cells
         self.equations = 0
+        self.said: dict[str, str] = {}  # what the page says of itself
+        self.handlers: list[str] = []  # attributes that hold a script
         self.inside: list[str] = []
         self.text: list[str] = []
         self.feed(path.read_text("utf8"))
@@ -75,7 +84,17 @@ class Markup(HTMLParser):
         if tag in ("article", "script", "style", "pre", "math"):
             self.inside.append(tag)
         self.ids.update([given["id"]] if given.get("id") else [])
-        self.links += [(tag, name, value or "") for name, value in attrs if name in ("href", "src")]
+        canonical = tag == "link" and given.get("rel") == "canonical"
+        if canonical:
+            self.said["canonical"] = given["href"]
+        if tag == "meta" and "content" in given:
+            name = given.get("name") or given.get("property") or given.get("http-equiv") or ""
+            assert name not in self.said or name == "viewport", name
+            self.said[name] = given["content"]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+        self.links += [
+            (tag, name, value or "") for name, value in attrs if name in ("href", "src") and not canonical
+        ]
         if tag == "meta" and given.get("http-equiv", "").lower() == "refresh":
             self.links.append((tag, "content", given["content"].partition("url=")[2]))
         if tag == "img" or (tag == "svg" and given.get("role") == "img"):
@@ -105,10 +124,10 @@ def test_every_internal_link_leads_to_a_page_and_an_anchor_that_exist(site, mark
     dead = []
     for name, page in markup.items():
         for tag, _, link in page.links:
-            there, anchor = urldefrag(urljoin(f"https://book.test/{name}", link))
+            there, anchor = urldefrag(urljoin(f"https://book.test{root()}{name}", link))
             if not there.startswith("https://book.test/") or link == "#":
                 continue
-            path = unquote(there.removeprefix("https://book.test/")).partition("?")[0] or "index.html"
+            path = unquote(there.removeprefix(f"https://book.test{root()}")).partition("?")[0] or "index.html"
             anchor = unquote(anchor)
             if not (site / path).is_file():
                 dead.append(f"{name}: {link} ({tag})")
@@ -126,6 +145,59 @@ def test_nothing_is_loaded_from_another_host(markup):
         if (tag, attribute) in loading and re.match(r"(?:https?:)?//", link)
     ]
     assert not found
+
+
+def test_every_page_has_a_title_a_description_a_card_and_an_address(site, markup):
+    seen = Counter()
+    for name, page in markup.items():
+        title = re.search(r"<title>(.+?)</title>", (site / name).read_text("utf8"), re.S)
+        assert title, name
+        assert 20 <= len(page.said["description"]) <= 201, name
+        if name in ("index.html", "404.html"):
+            continue
+        seen[page.said["description"]] += 1
+        assert page.said["canonical"] == page.said["og:url"] == head.address(name, name)
+        assert page.said["og:description"] == page.said["description"]
+        assert page.said["og:title"] in title[1].replace("&#39;", "'")
+        assert page.said["twitter:card"] == "summary_large_image"
+        card = site / page.said["og:image"].removeprefix(head.address("", name))
+        with Image.open(card) as picture:
+            assert picture.size == (1200, 630)
+    assert not [text for text, count in seen.items() if count > 1]
+
+
+def test_a_description_is_the_promise_of_the_page(markup):
+    said = markup["book/roofline.html"].said["description"]
+    assert said.startswith("By the end of this page you can say, for any model, GPU and batch,")
+
+
+def test_the_map_of_the_site_lists_every_page(site, markup):
+    listed = re.findall(r"<loc>(.*?)</loc>", (site / "sitemap.xml").read_text("utf8"))
+    base = website() or "http://127.0.0.1:8000/"
+    assert set(listed) == {base + name for name in markup if name.startswith(("book/", "lib/"))}
+    assert f"Sitemap: {base}sitemap.xml" in (site / "robots.txt").read_text("utf8")
+
+
+def test_every_page_names_its_scripts_and_allows_no_other(site, markup):
+    for name, page in markup.items():
+        text, said = (site / name).read_text("utf8"), page.said["Content-Security-Policy"]
+        scripts = dict(part.split(" ", 1) for part in said.split("; "))["script-src"].split()
+        assert not {"'unsafe-inline'", "'unsafe-eval'", "*", "data:", "https:"} & set(scripts), name
+        inline = re.findall(r"<script(?![^>]*src=)[^>]*>(.*?)</script>", text, re.S)
+        hashes = [base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in inline]
+        assert {f"'sha256-{code}'" for code in hashes} == {s for s in scripts if s.startswith("'sha")}, name
+        assert text.index("Content-Security-Policy") < text.find("<script") or "<script" not in text
+        assert page.handlers == [], name
+
+
+def test_no_text_waits_for_a_font(site):
+    fonts = [
+        face
+        for path in site.rglob("*.css")
+        for face in re.findall(r"@font-face\s*\{.*?\}", path.read_text("utf8"), re.S)
+    ]
+    assert fonts
+    assert not [face for face in fonts if "font-display: optional" not in face]
 
 
 def test_no_id_occurs_twice_on_a_page(markup):
@@ -197,6 +269,7 @@ class Visit:
     broken: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     weight: int = 0
+    shifted: float = 0
     overflow: int = 0
     found: dict[str, list[str]] = field(default_factory=dict)
     faint: dict[str, list[str]] = field(default_factory=dict)
@@ -241,22 +314,32 @@ STROKES = """() => [...document.querySelectorAll("svg.plot [style*='var(--'], sv
   .map(part => getComputedStyle(part).stroke + getComputedStyle(part).fill)"""
 FLATTEN = """() => {
   document.querySelectorAll("pre").forEach(code => { code.textContent = code.textContent });
+  document.querySelectorAll("svg.plot").forEach(plot => plot.parts ||= [...plot.childNodes]);
   document.querySelectorAll("svg.plot").forEach(plot => plot.replaceChildren());
   document.querySelectorAll("tbody > tr:nth-child(n + 5)").forEach(row => row.remove());
 }"""
+REDRAW = "document.querySelectorAll('svg.plot').forEach(plot => plot.replaceChildren(...plot.parts))"
+SHIFTS = """new PerformanceObserver(list => list.getEntries().forEach(shift => {
+  window.shifted = (window.shifted || 0) + shift.value;
+})).observe({type: "layout-shift", buffered: true})"""
+SHIFTED = """() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(
+  () => setTimeout(() => done(window.shifted || 0)))))"""
+SETTLED = """() => [...document.querySelectorAll("pre, .pst-scrollable-table-container")]
+  .every(box => box.scrollWidth <= box.clientWidth || box.tabIndex >= 0)"""
+WEAR = "theme => { document.documentElement.dataset.theme = theme }"
 AXE = """rules => axe.run(document, {
   ...rules, resultTypes: ["violations"], preload: false,
 }).then(({violations}) => violations.map(({id, nodes}) => [id, nodes.length, nodes[0].html.slice(0, 200)]))"""
 
 
-def switch(tab, theme: str) -> None:
-    """Press the button until the page has a theme."""
-    while tab.evaluate("document.documentElement.dataset.theme") != theme:
-        tab.locator(".theme-switch-button").first.click()
+def settle(tab) -> None:
+    """Wait until the theme has made what scrolls a stop for the keyboard, a moment after a change."""
+    with suppress(PlaywrightError):  # then axe-core says what is missing
+        tab.wait_for_function(SETTLED, timeout=3000)
 
 
 @pytest.fixture(scope="session")
-def visit(browser, address, site) -> Callable[[str], Visit]:
+def visit(browser, address, site) -> Iterator[Callable[[str], Visit]]:
     """A function that visits a page once, and remembers."""
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf8")
 
@@ -265,46 +348,51 @@ def visit(browser, address, site) -> Callable[[str], Visit]:
         body = path.read_bytes() if path.is_file() else b""
         return len(gzip.compress(body, 6)) if path.suffix in TEXT else len(body)
 
+    context = browser.new_context(viewport=DESK, color_scheme="light", reduced_motion="reduce")
+    context.add_init_script(SHIFTS)
+
+    def judge(tab, look: str) -> list[str]:
+        tab.evaluate(
+            FLATTEN
+        )  # words of code and parts of plots are looked at apart; rows of a table are alike
+        found = tab.evaluate(AXE, RULES[look])
+        return [f"{rule}: {count} × {html}" for rule, count, html in found]
+
     @cache
     def visit(page: str) -> Visit:
-        seen = Visit()
-        context = browser.new_context(viewport=DESK, color_scheme="light", reduced_motion="reduce")
-        tab = context.new_page()
+        seen, tab = Visit(), context.new_page()
         asked, answers = [], []
         tab.on("request", lambda request: asked.append(request.url))
         tab.on("response", lambda response: answers.append((response.status, response.url)))
         tab.on("pageerror", lambda error: seen.complaints.append(str(error)))
         tab.on("console", lambda m: m.type in ("error", "warning") and seen.complaints.append(m.text))
         tab.goto(f"{address}{page}.html")
-        tab.evaluate("document.querySelectorAll('details').forEach(block => { block.open = true })")
         seen.outside = [url for url in asked if not url.startswith((address, "data:", "blob:"))]
         seen.broken = [f"{status} {url}" for status, url in answers if status >= 400]
+        seen.shifted = tab.evaluate(SHIFTED)
         seen.weight = sum(weight(url) for _, url in answers if url.startswith(address))
+        tab.evaluate("document.querySelectorAll('details').forEach(block => { block.open = true })")
         for theme in ("light", "dark"):
-            switch(tab, theme)
+            tab.evaluate(WEAR, theme)
             seen.faint[theme], seen.strokes[theme] = tab.evaluate(FAINT), tab.evaluate(STROKES)
         seen.crowded["desk"] = tab.evaluate(CROWDED)
-        tab.set_viewport_size(PHONE)
-        seen.crowded["phone"] = tab.evaluate(CROWDED)
-        seen.overflow = tab.evaluate("document.documentElement.scrollWidth") - PHONE["width"]
-        seen.small = tab.evaluate(SMALL)
         tab.evaluate(axe)
-        tab.evaluate(
-            FLATTEN
-        )  # words of code and parts of plots were looked at above; rows of a table are alike
-        for look, theme, size in (("phone", "dark", PHONE), ("dark", "dark", DESK), ("light", "light", DESK)):
-            tab.set_viewport_size(size)
-            switch(tab, theme)
-            if look != "dark":
-                tab.wait_for_timeout(350)  # until the theme has seen what scrolls now
-            found = tab.evaluate(AXE, RULES[look])
-            seen.found[look] = [
-                f"{rule}: {count} × {html}" for rule, count, html in found if rule not in KNOWN
-            ]
-        context.close()
+        seen.found["dark"] = judge(tab, "dark")
+        tab.evaluate(WEAR, "light")
+        settle(tab)
+        seen.found["light"] = judge(tab, "light")
+        tab.set_viewport_size(PHONE)
+        tab.evaluate(WEAR, "dark")
+        tab.evaluate(REDRAW)
+        seen.overflow = tab.evaluate("document.documentElement.scrollWidth") - PHONE["width"]
+        seen.crowded["phone"], seen.small = tab.evaluate(CROWDED), tab.evaluate(SMALL)
+        settle(tab)
+        seen.found["phone"] = judge(tab, "phone")
+        tab.close()
         return seen
 
-    return visit
+    yield visit
+    context.close()
 
 
 @every_page
@@ -321,6 +409,11 @@ def test_page_finds_all_it_asks_for_and_complains_of_nothing(visit, page):
 @every_page
 def test_page_is_light(visit, page):
     assert 20_000 < visit(page).weight <= HEAVIEST
+
+
+@every_page
+def test_nothing_jumps_while_the_page_loads(visit, page):
+    assert visit(page).shifted == 0
 
 
 @every_page
@@ -366,23 +459,25 @@ def plain(browser, address):
     context.close()
 
 
+UNSEEN = """article => {
+  const seen = part => part.checkVisibility({visibilityProperty: true}) && part.getClientRects().length;
+  article.querySelectorAll("details").forEach(block => { block.open = true });
+  return [...article.querySelectorAll("h1, math, table, pre, details > :not(summary), svg.plot")]
+    .filter(part => !seen(part)).map(part => part.outerHTML.slice(0, 100));
+}"""
+
+
 @every_chapter
 def test_page_can_be_read_without_scripts(plain, address, page):
     plain.goto(f"{address}{page}.html")
     article = plain.locator("article")
-    assert article.locator("h1").is_visible()
     assert article.locator("p, dl, table").first.is_visible()
-    for equation in article.locator("math").all():
-        assert equation.is_visible()
-    for block in article.locator("details").all():
-        summary = block.locator("> summary")
-        if summary.is_visible():  # a figure's data may stand inside a closed solution, which opens first
-            summary.click()
-            assert block.locator("> :not(summary)").first.is_visible()
-    for table in article.locator("table").all():
-        assert table.is_visible()
-    for code in article.locator("pre").all():
-        assert code.is_visible()
+    closed = article.locator("details:not(details details) > :not(summary)").first
+    if closed.count():
+        assert not closed.is_visible()
+        article.locator("details > summary").first.click()
+        assert closed.is_visible()
+    assert article.evaluate(UNSEEN) == []
 
 
 @pytest.fixture
@@ -457,6 +552,74 @@ def test_the_sides_open_on_a_phone_by_keyboard(tab):
         assert tab.get_by_role("dialog").count() == 0
 
 
+def test_the_page_of_what_is_not_there_helps_at_any_depth(browser, address):
+    context = browser.new_context(viewport=DESK)
+    tab, broken = context.new_page(), []
+    tab.on("response", lambda r: r.status >= 400 and broken.append(r.url))
+    lost = f"{address}{root()[1:]}book/no/such/page.html"
+    assert tab.goto(lost).status == 404
+    assert broken == [lost]
+    assert tab.locator("article a", has_text="The glossary").is_visible()
+    tab.locator("form.lost input").fill("ridge")
+    tab.keyboard.press("Enter")
+    tab.locator("#search-results a[href*='roofline.html']").first.wait_for()
+    context.close()
+
+
+def test_a_page_prints_itself_when_asked(tab):
+    tab.evaluate("window.print = () => { window.printed = true }")
+    tab.locator("[popovertarget=download-buttons]").click()
+    tab.locator("#download-buttons [data-print]").click()
+    assert tab.evaluate("window.printed")
+
+
+def test_a_script_that_is_not_the_books_own_does_not_run(tab):
+    tab.evaluate("""() => {
+        const script = document.createElement("script");
+        script.textContent = "window.planted = true";
+        document.body.append(script);
+        document.body.setAttribute("onclick", "window.planted = true");
+        document.body.click();
+    }""")
+    assert tab.evaluate("window.planted") is None
+
+
+KEPT = {  # by the reader's own browser, and sent to nobody
+    "localStorage": {
+        "mode",
+        "theme",
+        "sphinx_highlight_terms",
+    },  # colours; words to mark in the page searched for
+    "sessionStorage": {"sidebar-scroll-top"},  # how far the list of chapters was scrolled
+}
+
+
+def test_no_cookie_is_set_and_what_a_browser_keeps_is_named(tab):
+    tab.locator(".theme-switch-button").first.click()
+    tab.keyboard.press("Control+k")
+    tab.locator("#pst-search-dialog input").fill("ridge")
+    tab.keyboard.press("Enter")
+    tab.locator("#search-results a").first.wait_for()
+    assert tab.context.cookies() == []
+    for store, names in KEPT.items():
+        assert set(tab.evaluate(f"Object.keys({store})")) <= names
+
+
+def test_nothing_jumps_when_the_font_of_the_equations_comes_late(browser, address):
+    context = browser.new_context(viewport=PHONE)
+    context.add_init_script(SHIFTS)
+    tab = context.new_page()
+
+    def late(route) -> None:
+        sleep(0.7)
+        route.continue_()
+
+    tab.route("**/math.woff2", late)
+    tab.goto(f"{address}book/roofline.html", wait_until="networkidle")
+    assert tab.evaluate(SHIFTED) == 0
+    context.close()
+
+
 # ---- what leads to the repository
 
 CONF = """
@@ -502,11 +665,45 @@ def test_buttons_lead_to_the_repository_where_its_address_is_known(tmp_path, kno
 )
 def test_repository_is_read_from_the_remote(monkeypatch, remote, address):
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
-    monkeypatch.setattr(press, "git", lambda *_: remote)
-    assert press.repository() == address
+    monkeypatch.setattr(address_of, "git", lambda *_: remote)
+    assert address_of.repository() == address
 
 
 def test_repository_on_github_comes_first(monkeypatch):
     monkeypatch.setenv("GITHUB_REPOSITORY", "someone/some-book")
     monkeypatch.delenv("GITHUB_SERVER_URL", raising=False)
-    assert press.repository() == "https://github.com/someone/some-book"
+    assert address_of.repository() == "https://github.com/someone/some-book"
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "address"),
+    [
+        ("", "Someone/some-book", "https://someone.github.io/some-book/"),
+        ("", "Someone/someone.github.io", "https://someone.github.io/"),
+        ("https://example.org/book", "Someone/some-book", "https://example.org/book/"),
+        ("http://example.org", "", "http://example.org/"),
+        ("", "", ""),
+    ],
+)
+def test_the_address_of_the_site_is_the_given_one_or_that_of_its_pages(monkeypatch, given, name, address):
+    monkeypatch.setenv("BOOK_URL", given)
+    monkeypatch.setenv("GITHUB_REPOSITORY", name)
+    monkeypatch.delenv("GITHUB_SERVER_URL", raising=False)
+    monkeypatch.setattr(address_of, "git", lambda *_: "")
+    assert website() == address
+    assert root() == "/" + address.partition("//")[2].partition("/")[2]
+    assert head.address("book/a.html", "book/refreshers/b") == (address or "../../") + "book/a.html"
+
+
+@pytest.mark.parametrize("wrong", ["example.org", "ftp://example.org/", "https://", "https://example.org/?a"])
+def test_an_address_that_is_none_is_refused(monkeypatch, wrong):
+    monkeypatch.setenv("BOOK_URL", wrong)
+    with pytest.raises(ValueError, match="BOOK_URL="):
+        website()
+
+
+def test_links_of_the_page_of_what_is_not_there_start_at_the_root(monkeypatch):
+    monkeypatch.setenv("BOOK_URL", "https://example.org/book/")
+    links = '<a href="#b"><a href="https://c/"><a href="/d">'
+    page = f'<html data-content_root="./"><a href="a.html">{links}'
+    assert head.rooted(page) == f'<html data-content_root="/book/"><a href="/book/a.html">{links}'

@@ -9,7 +9,9 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
+from lib.press.address import root
 from lib.press.run import ROOT
 
 SITE = ROOT / "_build" / "html"
@@ -74,11 +76,38 @@ def complaint(log: str) -> str:
     return "\n".join(wrong) or "\n".join(lines[-40:])
 
 
+@functools.cache
+def base() -> str:
+    """Return the path at which the site lies on its host."""
+    return root()
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves the site, under the path that it has on its host too, and its own page where there is none."""
+
+    def translate_path(self, path: str) -> str:
+        """Return the file that an address stands for."""
+        return super().translate_path("/" + path.removeprefix(base()))
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer with the site's page for what is not there."""
+        page = Path(self.directory, "404.html")
+        if code != http.HTTPStatus.NOT_FOUND or not page.exists():
+            return super().send_error(code, message, explain)
+        body = page.read_bytes()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
 def serve(port: int = 8000) -> None:
     """Serve the site on localhost until interrupted."""
     if not SITE.exists():
         sys.exit("There is no site yet: run `make book` first.")
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(SITE))
+    handler = functools.partial(Handler, directory=str(SITE))
     try:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
     except OSError:

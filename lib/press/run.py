@@ -14,6 +14,10 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "_build" / "cache"
 PACKAGES = ("numpy", "matplotlib", "pillow", "jinja2", "pygments", "ipykernel")
+AROUND = {  # modules of `lib.press` that work on pages from outside: no chapter's result depends on them
+    "address", "build", "cards", "digits", "downloads", "head", "mutate", "pdf", "plugin", "prose", "records",
+    "refreshers", "site", "sphinx", "warm",
+}  # fmt: skip
 EXTENSIONS = {"amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"}
 
 
@@ -23,12 +27,22 @@ class ChapterError(Exception):
 
 def fingerprint() -> str:
     """Return a hash of everything besides a chapter's own cells that decides what it prints."""
-    digest = hashlib.sha256(sys.version.encode())
-    files = (path for path in (ROOT / "lib").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    for path in sorted(files):
+    packages = [f"{name}=={version(name)}" for name in PACKAGES]
+    press = ROOT / "lib" / "press"
+    inside = (path for path in code() if path.parent != press or path.stem not in AROUND)
+    return hashed((path for path in inside if path.suffix != ".html"), sys.version, *packages)
+
+
+def code() -> list[Path]:
+    """Return the files of `lib`."""
+    return sorted(p for p in (ROOT / "lib").rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+
+
+def hashed(files: Iterable[Path], *texts: str) -> str:
+    """Return a hash of files, their names included, and of texts."""
+    digest = hashlib.sha256("\0".join(texts).encode())
+    for path in files:
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
-    for name in PACKAGES:
-        digest.update(f"{name}=={version(name)}".encode())
     return digest.hexdigest()[:16]
 
 

@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.locale import admonitionlabels
 
+from lib.press.address import commit, repository
 from lib.press.run import ROOT
 from lib.press.show import highlighted
 
@@ -25,25 +25,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 ASSETS = ROOT / "book" / "_assets"
 
 
-# ---- the addresses of the repository
-
-
-def repository() -> str:
-    """Return the web address of the repository, from GitHub or the git remote; empty when unknown."""
-    name = os.environ.get("GITHUB_REPOSITORY")
-    if name:
-        return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
-    match = re.fullmatch(
-        r"(?:https://|git@|ssh://git@)(github\.com|gitlab\.com)[:/](.+?)(?:\.git)?/?",
-        git("remote", "get-url", "origin"),
-    )
-    return f"https://{match[1]}/{match[2]}" if match else ""
-
-
-def git(*arguments: str) -> str:
-    """Return what git says of the book's folder, or nothing where it says nothing."""
-    command = ["git", "-C", str(ROOT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+# ---- the theme's settings
 
 
 def fingerprint(folder: Path) -> str:
@@ -87,9 +69,9 @@ def modules() -> list[Path]:
 
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Yield a page for each module, with an anchor at each line."""
-    known, commit = repository(), os.environ.get("GITHUB_SHA") or git("rev-parse", "HEAD")
+    known, version = repository(), commit()
     for path in modules():
-        there = f"{known}/blob/{commit}/{path.as_posix()}" if known else ""
+        there = f"{known}/blob/{version}/{path.as_posix()}" if known else ""
         context = {
             "title": path.as_posix(),
             "code": numbered((ROOT / path).read_text("utf8")),
@@ -172,13 +154,21 @@ def lighten(app: Sphinx, error: Exception | None) -> None:
     """Drop pages that are no more, and scripts and fonts that none asks for: `icons.css` draws the icons."""
     if error is not None or app.builder.format != "html":
         return
-    there = {"index", "search", *app.env.found_docs, *(path.with_suffix("").as_posix() for path in modules())}
+    there = {
+        "index",
+        "search",
+        "404",
+        *app.env.found_docs,
+        *(path.with_suffix("").as_posix() for path in modules()),
+    }
     for path in Path(app.outdir).rglob("*.html"):
         name = path.relative_to(app.outdir).with_suffix("").as_posix()
         if name not in there and not name.startswith("_static/"):
             path.unlink()
     static = Path(app.outdir) / "_static"
     shutil.rmtree(static / "vendor", ignore_errors=True)
+    for page in static.glob("*.html"):  # the theme's macros
+        page.unlink()
     unused = [path for name in ("fontawesome", "bootstrap") for path in static.glob(f"scripts/{name}.js*")]
     for path in {*unused, *static.rglob("*.map")}:
         path.unlink()

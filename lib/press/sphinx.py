@@ -29,8 +29,9 @@ class Broken(SphinxError):
 
 
 def key_the_cache(app: Sphinx, config: Any) -> None:
-    """Let a change in `lib` or in a package make Sphinx read, and execute, every chapter again."""
+    """Let a change in `lib` make Sphinx read, and execute where results may change, every chapter again."""
     config.nb_execution_cache_path = str(run.cache_path())
+    config.book_code = run.hashed(run.code())
 
 
 def execute_stale(app: Sphinx, env: Any, docnames: list[str]) -> None:
@@ -146,6 +147,7 @@ def mathml(tex: str, display: str) -> str:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect everything."""
+    app.add_config_value("book_code", "", "env")
     app.connect("config-inited", key_the_cache)
     app.connect("env-before-read-docs", execute_stale)
     app.connect("env-purge-doc", forget)
