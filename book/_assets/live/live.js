@@ -1,0 +1,172 @@
+// The live forms. Each stands on its page complete, with the result for its first knobs. This script lets the knobs
+// be turned: the book's own Python computes in a worker, Observable Plot draws. Both are fetched at the first touch.
+
+(() => {
+  const base = new URL(".", document.currentScript.src);
+  const RESTING = "The chapter’s own result. Turn a knob, and the book’s code runs here, in your browser.";
+  const FOLDER = "In a folder this form rests: run “make serve” in the book’s repository to turn its knobs.";
+  let python; // the worker, once it was asked for
+  let plotting; // the library, the same way
+  let asking, waiting; // the forms that are being answered; of those that wait, only the last
+
+  function live(section) {
+    const form = section.querySelector("form"), knobs = [...form.querySelectorAll("input, select")];
+    const part = name => section.querySelector(`[data-part=${name}]`);
+    const status = section.querySelector(".live-status p"), progress = section.querySelector("progress");
+    const hints = new Map(knobs.map(knob => [knob, hintOf(knob).textContent]));
+    const first = new Map(knobs.map(knob => [knob, knob.value]));
+    let plot, width; // the plot that is shown, and how wide it was drawn
+
+    const inAddress = knob => `${section.dataset.live}.${knob.name}`;
+    const say = text => { status.textContent = text; };
+    const labels = wrong => knobs.filter(knob => knob.name in wrong).map(knob => `“${knob.labels[0].textContent}”`).join(", ");
+
+    if (location.protocol === "file:") return say(FOLDER);
+    form.firstElementChild.disabled = false;
+    form.addEventListener("submit", event => event.preventDefault());
+    form.addEventListener("input", () => { keepInAddress(); ask(); });
+    new ResizeObserver(() => plot && part("plot").clientWidth !== width && draw()).observe(part("plot"));
+    say(RESTING);
+    if (openFromAddress()) ask();
+
+    function openFromAddress() {
+      const asked = new URLSearchParams(location.search);
+      const given = knobs.filter(knob => asked.has(inAddress(knob)));
+      for (const knob of given) knob.value = asked.get(inAddress(knob));
+      return given.length > 0;
+    }
+
+    function keepInAddress() {
+      const state = new URLSearchParams(location.search);
+      for (const knob of knobs) state.delete(inAddress(knob));
+      for (const knob of knobs) if (knob.value !== first.get(knob)) state.set(inAddress(knob), knob.value);
+      history.replaceState(null, "", `${location.pathname}${state.size ? `?${state}` : ""}${location.hash}`);
+    }
+
+    function ask() {
+      const values = Object.fromEntries(knobs.map(knob => [knob.name, knob.value]));
+      compute({ calculator: section.dataset.live, knobs: values }, { loading, show, fail });
+    }
+
+    function loading(share) {
+      progress.hidden = share === 1;
+      progress.value = share;
+      if (status.textContent.slice(0, 7) !== "Loading" ) say("Loading Python, once: 13 MB.");
+    }
+
+    function fail(why) {
+      progress.hidden = true;
+      say(`This does not run here: ${why}`);
+    }
+
+    async function show({ wrong = {}, parts, plot: next, answer }, ms) {
+      for (const knob of knobs) {
+        hintOf(knob).textContent = wrong[knob.name] ?? hints.get(knob);
+        knob.setAttribute("aria-invalid", knob.name in wrong);
+      }
+      if (!parts) return say(`Not computed, below is the answer before: ${wrong[""] ?? `see ${labels(wrong)}.`}`);
+      for (const name in parts) part(name).innerHTML = parts[name];
+      plot = next;
+      await draw();
+      dispatchEvent(new Event("resize")); // the theme looks again which tables scroll
+      section.answer = answer; // for who wants to look, as the tests do
+      say(`Computed here in ${ms < 1 ? "less than 1" : Math.round(ms)} ms.`);
+    }
+
+    async function draw() {
+      await library();
+      width = part("plot").clientWidth;
+      if (width) part("plot").replaceChildren(drawn(plot, width, part("plot").clientHeight));
+    }
+  }
+
+  function hintOf(knob) {
+    return document.getElementById(knob.getAttribute("aria-describedby"));
+  }
+
+  // ---- the worker: one for all forms, one question at a time
+
+  function compute(question, form) {
+    if (asking) { waiting = [question, form]; return; }
+    asking = form;
+    python ??= startPython();
+    python.postMessage(question);
+  }
+
+  function startPython() {
+    const worker = new Worker(new URL("worker.js", base), { type: "module" });
+    worker.onerror = event => asking?.fail(event.message ?? "the worker could not be loaded");
+    worker.onmessage = ({ data: { loaded, answer, failed, ms } }) => {
+      if (loaded !== undefined) return asking.loading(loaded);
+      const form = asking, next = waiting;
+      asking = waiting = undefined;
+      if (next) compute(...next);
+      if (failed) form.fail(failed);
+      else if (!next || next[1] !== form) form.show(answer, ms);
+    };
+    asking.loading(0);
+    return worker;
+  }
+
+  // ---- the plot
+
+  function library() {
+    const script = file => new Promise((done, fail) => {
+      const element = Object.assign(document.createElement("script"), { src: new URL(file, base), onload: done, onerror: fail });
+      document.head.append(element);
+    });
+    return plotting ??= script("d3/d3.min.js").then(() => script("plot/plot.umd.min.js"));
+  }
+
+  function drawn({ alt, x, y, rows, marks }, width, height) {
+    const scale = (axis, name, count) => {
+      const seen = marks.flatMap(mark => [...mark[name] ?? [], ...name === "x" ? mark.x2 ?? [] : []]);
+      const domain = axis.ends ?? d3.extent(seen);
+      const ticks = axis.log ? powers(...domain) : d3.ticks(...domain, count);
+      return { type: axis.log ? "log" : "linear", domain, nice: !axis.ends && !axis.log, ticks, grid: true };
+    };
+    const across = scale(x, "x", width / 90), up = rows ? { type: "band", domain: rows, label: null, padding: 0.3 } : scale(y, "y", 6);
+    const axis = ({ ticks }) => ({ ticks, tickFormat: tick => tick.toLocaleString("en"), labelAnchor: "center", labelArrow: "none", tickSize: 4 });
+    const svg = Plot.plot({
+      width,
+      height,
+      marginLeft: rows ? 0.27 * width : 62,
+      marginBottom: 50,
+      marginRight: 16,
+      marginTop: 12,
+      style: { fontSize: width < 480 ? "12.6px" : "14px", background: "none", overflow: "visible" },
+      className: "live-svg",
+      ariaLabel: alt,
+      x: across,
+      y: up,
+      marks: [
+        Plot.axisX({ ...axis(across), label: x.label, labelOffset: 40 }),
+        rows ? Plot.axisY({ tickSize: 0, label: null }) : Plot.axisY({ ...axis(up), label: y.label, labelOffset: 56 }),
+        ...marks.map(mark),
+      ],
+    });
+    svg.classList.add("plot");
+    svg.setAttribute("role", "img");
+    svg.querySelectorAll("g[aria-label]").forEach(group => group.removeAttribute("aria-label"));
+    return svg;
+  }
+
+  function powers(low, high) {
+    return d3.range(Math.ceil(Math.log10(low)), Math.floor(Math.log10(high)) + 1).map(power => +`1e${power}`);
+  }
+
+  function mark({ kind, colour, x, y, x2, dash, shape }) {
+    const data = x.map((_, i) => ({ x: x[i], x2: x2?.[i], y: y?.[i] }));
+    const paint = colour === "ink" ? "currentColor" : `var(--${colour})`;
+    const draw = {
+      line: () => Plot.line(data, { x: "x", y: "y", stroke: paint, strokeWidth: 2.5, strokeDasharray: dash ? "8 5" : undefined, clip: true }),
+      points: () => Plot.dot(data, { x: "x", y: "y", fill: paint, r: 6, symbol: shape ?? "circle" }),
+      ticks: () => Plot.tickX(data, { x: "x", y: "y", stroke: paint, strokeWidth: 1.6 }),
+      bars: () => Plot.barX(data, { x1: "x", x2: "x2", y: "y", fill: paint, stroke: "currentColor", strokeWidth: 0.8 }),
+      rule: () => Plot.ruleX(x, { stroke: paint, strokeWidth: 1.6, strokeDasharray: "2 4" }),
+    };
+    return draw[kind]();
+  }
+
+  document.querySelectorAll(".live").forEach(live);
+})();

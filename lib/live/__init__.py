@@ -1,0 +1,166 @@
+"""Calculators: questions of the book's chapters, each with a few knobs that a page can turn.
+
+A calculator is a plain function in a module of its name, `lib/live/<name>.py`, with its knobs declared beside
+it. It imports the standard library and `lib` only, so that it runs in a browser as it runs here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+from typing import Any, NotRequired, TypedDict
+
+Name = str
+Answered = Callable[..., "Answer"]
+
+
+class Axis(TypedDict):
+    """One axis of a plot: its label with the unit; whether it is logarithmic; its ends, if they are fixed."""
+
+    label: str
+    log: NotRequired[bool]
+    ends: NotRequired[tuple[float, float]]
+
+
+class Mark(TypedDict):
+    """Something drawn: `line`, `points`, `bars` from x to x2, `ticks`, or a `rule` at one x.
+
+    Where the plot has rows, y holds a row's name for each x. `colour` is one of the book's names for them.
+    """
+
+    kind: str
+    name: str
+    colour: str
+    x: Sequence[float]
+    y: NotRequired[Sequence[float] | Sequence[str]]
+    x2: NotRequired[Sequence[float]]
+    dash: NotRequired[bool]
+    shape: NotRequired[str]
+
+
+class Plot(TypedDict):
+    """What two libraries draw in two places: message, text alternative, axes, marks, names of rows."""
+
+    title: str
+    alt: str
+    x: Axis
+    y: Axis
+    marks: list[Mark]
+    rows: NotRequired[list[str]]
+
+
+class Answer(TypedDict):
+    """What a calculator says: sentences; the columns of a table; a plot."""
+
+    say: list[str]
+    table: dict[str, list[Any]]
+    plot: Plot
+
+
+@dataclass(frozen=True)
+class Number:
+    """A knob for a number between two others. `step` is what an arrow key adds."""
+
+    name: str
+    label: str
+    unit: str
+    default: float
+    low: float
+    high: float
+    step: float = 1
+    whole: bool = True
+
+    @property
+    def range(self) -> str:
+        """What would do, in words."""
+        return f"{self.low:,} to {self.high:,}{' ' * bool(self.unit)}{self.unit}"
+
+    def read(self, given: object) -> float:
+        """Return the number that is given, perhaps as text. ValueError says what would do."""
+        try:
+            value = float(str(given).replace(",", ""))
+        except ValueError:
+            value = float("nan")
+        fits = isfinite(value) and self.low <= value <= self.high and not (self.whole and value % 1)
+        if isinstance(given, bool) or not fits:
+            kind = "a whole number" if self.whole else "a number"
+            raise ValueError(f"{self.name}={given!r} will not do; use {kind}, {self.range}")
+        return int(value) if self.whole else value
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A knob for one of several names."""
+
+    name: str
+    label: str
+    default: str
+    choices: tuple[str, ...]
+
+    def read(self, given: object) -> str:
+        """Return the name that is given. ValueError says what would do."""
+        if given not in self.choices:
+            raise ValueError(f"{self.name}={given!r} is no choice; use one of {', '.join(self.choices)}")
+        return str(given)
+
+
+Knob = Number | Choice
+
+
+class Refused(ValueError):
+    """Knobs that will not do: what is wrong with each, by its name."""
+
+    def __init__(self, wrong: Mapping[Name, str]):
+        super().__init__("; ".join(wrong.values()))
+        self.wrong = dict(wrong)
+
+
+@dataclass(frozen=True)
+class Calculator:
+    """A function from the values of knobs to an answer. Called without some, it takes their defaults."""
+
+    function: Answered
+    title: str
+    knobs: tuple[Knob, ...]
+
+    @property
+    def name(self) -> Name:
+        """What the page, the address bar and the module call it."""
+        return self.function.__name__
+
+    def read(self, given: Mapping[Name, object]) -> dict[Name, Any]:
+        """Return the value of every knob. Refused names each that will not do."""
+        known = {knob.name for knob in self.knobs}
+        wrong = {name: f"{name} is no knob; use {', '.join(known)}" for name in given if name not in known}
+        values: dict[Name, Any] = {}
+        for knob in self.knobs:
+            try:
+                values[knob.name] = knob.read(given.get(knob.name, knob.default))
+            except ValueError as error:
+                wrong[knob.name] = str(error)
+        if wrong:
+            raise Refused(wrong)
+        return values
+
+    def __call__(self, **given: object) -> Answer:
+        """Return the answer for these values. Refused, a ValueError, says which will not do."""
+        return self.function(**self.read(given))
+
+
+def calculates(title: str, *knobs: Knob) -> Callable[[Answered], Calculator]:
+    """Return a decorator that makes a function a calculator with these knobs."""
+    return partial(Calculator, title=title, knobs=knobs)
+
+
+def calculator(name: Name) -> Calculator:
+    """Return the calculator of this name."""
+    if name not in NAMES:
+        raise ValueError(f"calculator: name={name!r} is none; use one of {', '.join(NAMES)}")
+    found: Calculator = getattr(importlib.import_module(f"lib.live.{name}"), name)
+    return found
+
+
+NAMES = ("roofline",)

@@ -1,0 +1,152 @@
+"""A calculator's form: its knobs and its result, as HTML that stands alone and that `live.js` brings to life.
+
+The page shows the result for the default knobs before any script runs. In a browser the same functions write
+the same markup: only the plot is drawn by another library, from the same description.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lib.press.figures import NAMES, three_digits
+from lib.press.show import Html, table_markup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+COLOURS = {"ink": "#010203", **{name.removeprefix("--"): colour for colour, name in NAMES.items()}}
+MARKERS = {"circle": "o", "square": "s", "triangle": "^"}
+SIZE = (6.4, 3.8)  # inches; live.css keeps the same shape
+
+
+class Calculator(Protocol):
+    """What a form needs to know."""
+
+    title: str
+
+    @property
+    def name(self) -> str:
+        """An identifier."""
+
+    @property
+    def knobs(self) -> Sequence[Any]:
+        """Numbers and choices."""
+
+    def __call__(self, **given: object) -> Mapping[str, Any]:
+        """The answer: sentences to `say`, a `table`, a `plot`."""
+
+
+def form(calculator: Calculator, **knobs: object) -> Html:
+    """Return a calculator's form with its result; knobs: values other than the defaults."""
+    answer, name = calculator(**knobs), calculator.name
+    plot, drawn = drawing(answer["plot"])
+    shown = {**parts(answer), "plot": plot}
+    fields = "".join(field(name, knob, knobs.get(knob.name, knob.default)) for knob in calculator.knobs)
+    markup = (
+        f'<section class="live" data-live="{name}" aria-labelledby="live-{name}">'
+        f'<p class="live-title" id="live-{name}">{escape(calculator.title)}</p>'
+        f'<p class="live-elsewhere">On the site of the book this has knobs; here, change them in the code: '
+        f'<code>form(calculator("{name}"), {calculator.knobs[0].name}=…)</code>.</p>'
+        f"<form novalidate><fieldset hidden disabled>{fields}</fieldset></form>"
+        f'<div class="live-status"><p role="status"></p>'
+        f'<progress max="1" aria-label="Loading Python" hidden></progress></div>'
+        f'<div class="live-say" data-part="say" role="status">{shown["say"]}</div>'
+        f'<div class="figure"><p class="figure-title" data-part="title">{shown["title"]}</p>'
+        f'<ul class="live-legend" data-part="legend">{shown["legend"]}</ul>'
+        f'<div class="live-plot" data-part="plot">{shown["plot"]}</div></div>'
+        f'<div data-part="table">{shown["table"]}</div></section>'
+    )
+    return Html(markup, f"<form: {calculator.title}>\n" + "\n".join(answer["say"]), plotted=drawn)
+
+
+def field(name: str, knob: Any, value: object) -> str:
+    """Return the label, the control and the hint of a knob."""
+    this = f"live-{name}-{knob.name}"
+    named = f'id="{this}" name="{knob.name}" aria-describedby="{this}-hint"'
+    if hasattr(knob, "choices"):
+        options = "".join(
+            f"<option{' selected' * (one == value)}>{escape(one)}</option>" for one in knob.choices
+        )
+        control, hint = f"<select {named}>{options}</select>", ""
+    else:
+        control = f'<input type="number" {named} step="{knob.step}" value="{value}" autocomplete="off">'
+        hint = f"{knob.range}; in the chapter {knob.default:,}"
+    return (
+        f'<div class="live-knob"><label for="{this}">{escape(knob.label)}</label>{control}'
+        f'<p class="live-hint" id="{this}-hint">{escape(hint)}</p></div>'
+    )
+
+
+def parts(answer: Mapping[str, Any]) -> dict[str, str]:
+    """Return the markup of every part of a result but the plot."""
+    plot = answer["plot"]
+    return {
+        "say": "".join(f"<p>{escape(sentence)}</p>" for sentence in answer["say"]),
+        "title": escape(plot["title"]),
+        "legend": "".join(map(key, plot["marks"])),
+        "table": table_markup(
+            {header: [three_digits(value) for value in cells] for header, cells in answer["table"].items()}
+        ),
+    }
+
+
+def respond(calculator: Calculator, knobs: Mapping[str, object]) -> str:
+    """Return as JSON what a page shows for these knobs: parts and plot, or what is wrong with which knob."""
+    try:
+        answer = calculator(**knobs)
+    except ValueError as error:
+        return json.dumps({"wrong": getattr(error, "wrong", {"": str(error)})})
+    return json.dumps({"parts": parts(answer), "plot": answer["plot"], "answer": answer})
+
+
+# ---- the plot
+
+
+def key(mark: Mapping[str, Any]) -> str:
+    """Return an entry of the legend: a sample of the mark, and its name."""
+    kind = " ".join(filter(None, (mark["kind"], mark.get("shape"), "dash" * mark.get("dash", False))))
+    return f'<li><span class="live-key {kind} {mark["colour"]}"></span>{escape(mark["name"])}</li>'
+
+
+def drawing(plot: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return a plot drawn by Matplotlib, and the data in it."""
+    from lib.press import figures
+
+    drawn = figures.draw(lambda axes: paint(axes, plot), plot["title"], plot["alt"], {"": []}, SIZE)
+    svg = drawn.markup[drawn.markup.index("<svg") : drawn.markup.index("</svg>") + 6]
+    return svg, drawn.press["plotted"]
+
+
+def paint(axes: Axes, plot: Mapping[str, Any]) -> None:
+    """Draw the marks of a plot."""
+    rows = plot.get("rows")
+    at = {row: -place for place, row in enumerate(rows)} if rows else {}
+    for mark in plot["marks"]:
+        colour, x = COLOURS[mark["colour"]], mark["x"]
+        y = [at.get(value, value) for value in mark.get("y", ())]
+        if mark["kind"] == "line":
+            axes.plot(x, y, "--" if mark.get("dash") else "-", color=colour)
+        elif mark["kind"] == "points":
+            axes.plot(x, y, MARKERS[mark.get("shape", "circle")], color=colour, markersize=8)
+        elif mark["kind"] == "ticks":
+            axes.plot(x, y, "|", color=colour, markersize=9, markeredgewidth=1.3)
+        elif mark["kind"] == "bars":
+            lengths = [end - start for start, end in zip(x, mark["x2"], strict=True)]
+            hatch = "////" if mark["colour"] == "transfer" else None
+            edge: Any = {"edgecolor": COLOURS["ink"], "linewidth": 0.8}
+            axes.barh(y, lengths, left=x, height=0.55, color=colour, hatch=hatch, **edge)
+        else:
+            axes.axvline(x[0], color=colour, linestyle=":", linewidth=1.4)
+    for name in ("x", "y"):
+        axis = plot[name]
+        scale = {f"{name}scale": "log"} if axis.get("log") else {}
+        ends = {f"{name}lim": axis["ends"]} if "ends" in axis else {}
+        axes.set(**scale, **{f"{name}label": axis["label"]}, **ends)
+    if rows:
+        axes.set(yticks=list(at.values()), yticklabels=rows, ylim=(0.6 - len(rows), 0.6))
+        axes.grid(visible=False, axis="y")
