@@ -28,6 +28,7 @@ SHIPPED = {
     "@observablehq/plot": ("dist/plot.umd.min.js", "LICENSE"),
 }
 PRESS = ("__init__", "figures", "forms", "show")  # what a form needs of it
+FORM = 'class="live"'
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # no two builds differ
 
 
@@ -42,9 +43,9 @@ def ship(app: Sphinx, error: Exception | None) -> None:
     """Put everything in its place, and its size in bytes beside it."""
     if error is not None or app.builder.format != "html":
         return
-    here, found = Path(app.outdir) / "_static" / "live", npm.packages()
-    if not here.is_dir():
+    if not any(FORM in path.read_text("utf8") for path in Path(app.outdir).glob("book/**/*.html")):
         return
+    here, found = Path(app.outdir) / "_static" / "live", npm.packages()
     for package, names in SHIPPED.items():
         to = here / package.rpartition("/")[2]
         to.mkdir(exist_ok=True)
@@ -65,7 +66,7 @@ def bring_to_life(
     app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any
 ) -> None:
     """Give a page with a form its script and its style."""
-    if 'class="live"' in context.get("body", ""):
+    if FORM in context.get("body", ""):
         app.add_css_file("live/live.css")
         app.add_js_file("live/live.js", loading_method="defer")
 
