@@ -10,7 +10,7 @@ from random import Random
 from urllib.parse import quote
 
 import pytest
-from test_site import ALL, AXE, CROWDED, FAINT, SMALL, switch
+from test_site import ALL, AXE, CROWDED, FAINT, SMALL, WEAR, settle
 
 from lib.live import NAMES, Choice, Number, Refused, calculator
 from lib.press import forms, live
@@ -118,7 +118,7 @@ def tab(browser, address, site, sections) -> Iterator:
 def ready(tab, address):
     """The tab, at the knobs that it started with."""
     tab.set_viewport_size(DESK)
-    switch(tab, "light")
+    tab.evaluate(WEAR, "light")
     tab.evaluate("document.querySelectorAll('.live form').forEach(form => form.reset())")
     return tab
 
@@ -239,8 +239,8 @@ def test_the_form_is_accessible_and_legible_in_light_in_dark_and_on_a_phone(read
     here = AXE.replace("document", f"document.querySelector('[data-live={name}]')")
     for size, theme in ((DESK, "light"), (DESK, "dark"), (PHONE, "light")):
         ready.set_viewport_size(size)
-        switch(ready, theme)
-        ready.wait_for_timeout(400)  # until the theme has seen what scrolls now
+        ready.evaluate(WEAR, theme)
+        settle(ready)
         assert ready.evaluate(here, ALL) == []
         for look in (FAINT, SMALL, CROWDED):
             assert ready.evaluate(look.replace("svg.plot", f"[data-live={name}] svg.plot")) == []
