@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from lib.press import records, show
-from lib.press.show import Html, measured, source, table
+from lib.press.show import Html, measured, rounded, source, table
 
 
 def press(html):
@@ -67,7 +67,28 @@ def test_markup_in_cells_is_escaped():
     assert records.visible(markup).splitlines() == ["<u>", '<i> | "', "<b> | &"]
 
 
+def test_a_long_name_may_be_broken_where_it_has_joints_and_a_number_may_not():
+    markup = table({"figure": ["collocated.ttft_p50_s"], "s": ["0.72"]}).markup
+    assert "collocated.<wbr>ttft_<wbr>p50_<wbr>s" in markup
+    assert ">0.72<" in markup
+    assert "collocated.ttft_p50_s | 0.72" in records.visible(markup)
+
+
+def test_only_columns_with_long_cells_get_room_for_words():
+    markup = table({"row": [1], "says": ["yes"], "because": ["all of its gaps are in time"]}).markup
+    assert markup.count('class="words"') == 2
+    assert '<td class="words">all of' in markup
+
+
 # ---- what depends on the machine
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(15_123, "15,100"), (0.000123, "0.000123"), (10, "10"), (0, "0"), (2_500_000, "2,500,000")],
+)
+def test_a_measurement_is_written_without_an_exponent(value, text):
+    assert rounded(value) == text
 
 
 def test_a_measurement_shows_its_value_and_records_its_bounds():

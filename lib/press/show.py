@@ -52,10 +52,12 @@ def table(columns: dict[str, Sequence[object]], caption: str = "") -> Html:
 def table_markup(columns: dict[str, Sequence[object]], caption: str = "") -> str:
     """Return the HTML of a table with a header row, and with row headers in the first column.
 
-    Columns of numbers after the first are set flush right; a table too wide for its page scrolls in its box.
+    Columns of numbers after the first are set flush right, and columns of words get room for some of them; a
+    table too wide for its page scrolls in its box.
     """
-    numeric = [False, *(all(map(is_number, cells)) for cells in list(columns.values())[1:])]
-    kinds = [' class="number"' * here for here in numeric]
+    kinds = [
+        f' class="{kind}"' if kind else "" for kind in map(kind_of, range(len(columns)), columns.items())
+    ]
     head = "".join(
         f'<th scope="col"{kind}>{escape(header)}</th>' if header else "<td></td>"
         for header, kind in zip(columns, kinds, strict=True)
@@ -63,9 +65,9 @@ def table_markup(columns: dict[str, Sequence[object]], caption: str = "") -> str
     body = ""
     for first, *rest in zip(*columns.values(), strict=True):
         cells = "".join(
-            f"<td{kind}>{escape(cell(value))}</td>" for value, kind in zip(rest, kinds[1:], strict=True)
+            f"<td{kind}>{breakable(cell(value))}</td>" for value, kind in zip(rest, kinds[1:], strict=True)
         )
-        body += f'<tr><th scope="row">{escape(cell(first))}</th>{cells}</tr>'
+        body += f'<tr><th scope="row"{kinds[0]}>{breakable(cell(first))}</th>{cells}</tr>'
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     label = escape(caption or f"Table: {', '.join(filter(None, columns))}")
     return (
@@ -74,6 +76,21 @@ def table_markup(columns: dict[str, Sequence[object]], caption: str = "") -> str
     )
 
 
+def kind_of(place: int, column: tuple[str, Sequence[object]]) -> str:
+    """Return how a column is set: "number", "words" where a cell or the header is long, or ""."""
+    header, cells = column
+    if place and all(map(is_number, cells)):
+        return "number"
+    return "words" if max(map(len, (header, *map(cell, cells)))) > LONG else ""
+
+
+def breakable(text: str) -> str:
+    """Return text as HTML in which a line may end after the dots and underscores of a name."""
+    return BETWEEN_NAMES.sub(r"\1<wbr>", escape(text))
+
+
+LONG = 14  # characters
+BETWEEN_NAMES = re.compile(r"([._])(?=[A-Za-z])")
 SCROLLS = "pst-scrollable-table-container"  # the theme's script takes the tab stop away where nothing scrolls
 NUMERIC = re.compile(r"[-−+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 
@@ -106,15 +123,21 @@ def measured(value: float, unit: str, between: tuple[float, float], what: str = 
         raise ValueError(f"measured: between={between} bounds nothing; give finite (low, high), low < high")
     name = f"{what}: " if what else ""
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    shown = f"{name}{value:.3g} {unit}"
-    note = f"measured on this machine ({machine}); plausible from {low:g} to {high:g} {unit}"
-    problem = [] if low <= value <= high else [f"{shown} is not between {low:g} and {high:g} {unit}"]
+    shown = f"{name}{rounded(value)} {unit}"
+    least, most = rounded(low), rounded(high)
+    note = f"measured on this machine ({machine}); plausible from {least} to {most} {unit}"
+    problem = [] if low <= value <= high else [f"{shown} is not between {least} and {most} {unit}"]
     return Html(
         f'<p class="measured"><strong>{escape(shown)}</strong> <small>{escape(note)}</small></p>',
         f"{shown}, {note}",
-        record=f"{name}measured here, plausible from {low:g} to {high:g} {unit}",
+        record=f"{name}measured here, plausible from {least} to {most} {unit}",
         problem=problem,
     )
+
+
+def rounded(value: float) -> str:
+    """Return a number with three digits, and with commas in place of an exponent."""
+    return f"{Decimal(f'{value:.3g}'):,f}" if math.isfinite(value) else str(value)
 
 
 def source(*functions: Callable[..., Any] | type) -> Html:
