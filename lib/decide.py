@@ -2,7 +2,7 @@
 
 `decide` plays the workload on both layouts under vLLM's rules and walks the questions; `python -m lib.decide`
 does it from a command line. Prompts are computed whole (no prefix caching), and every cache has the link to
-itself. What the answer hangs on is tried as well: efficiencies, the model's published errors, the handoff.
+itself. What the answer hangs on is tried as well: efficiencies, this book's typical errors, the handoff.
 """
 
 import argparse
@@ -499,7 +499,7 @@ def scaled(case: Case, factor: float) -> Case:
 def stresses(case: Case, n_prefill: int) -> tuple[Stress, ...]:
     """Return what the answer would be otherwise.
 
-    At efficiencies 20 % off; unless they were measured, with the model's published error; unless that was
+    At efficiencies 20 % off; unless they were measured, with this book's typical error; unless that was
     measured, with a handoff as slow as the guide's.
     """
     tried = [
@@ -508,7 +508,7 @@ def stresses(case: Case, n_prefill: int) -> tuple[Stress, ...]:
     ]
     if not case.timed:
         error, _ = model_error(case.model, case.gpu)
-        name = f"all steps {error:.2f} times as long, the model's published error"
+        name = f"all steps {error:.2f} times as long, this book's typical error"
         tried.append((name, scaled(case, 1 / error), STEPS))
     if case.handoff_s is None:
         slow = case.wire * wire_factor()
