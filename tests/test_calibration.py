@@ -1,12 +1,25 @@
 """Efficiencies: what the kernel database gives, and how near its idea of ideal is to the book's."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from lib.calibration import COVERED, DECODES, PREFILL, STAND_INS, efficiency, seconds, shares, stand_in
+from lib import data
+from lib.calibration import (
+    COVERED,
+    DATABASE,
+    DECODES,
+    PREFILL,
+    STAND_INS,
+    efficiency,
+    seconds,
+    shares,
+    stand_in,
+)
 from lib.hardware import GPUS, H200, L40S, MI300X
-from lib.roofline import bound, ideal_time, step_time
+from lib.models import QWEN2_5_7B
+from lib.roofline import bound, decode, ideal_time, prefill, step_time
 
 covered = pytest.mark.parametrize("gpu", COVERED, ids=lambda gpu: gpu.name)
 
@@ -22,6 +35,14 @@ def test_nothing_was_measured_faster_than_either_ideal(gpu):
     for work, measured, light in zip(works, seconds(gpu), seconds(gpu, "speed_of_light"), strict=True):
         assert ideal_time(work, gpu) < measured
         assert light < measured
+
+
+def test_the_works_are_those_that_the_database_says_it_timed():
+    setup = data.measurements()[DATABASE]["setup"]
+    prompt = int(re.search(r"prefill of (\d+) tokens", setup)[1])
+    batches = [int(batch) for batch in re.search(r"batch ([\d, ]+)", setup)[1].split(",") if batch.strip()]
+    assert prefill(QWEN2_5_7B, prompt) == PREFILL
+    assert tuple(decode(QWEN2_5_7B, batch, prompt) for batch in batches) == DECODES
 
 
 @covered

@@ -51,6 +51,29 @@ def test_an_image_is_the_same_every_time(photo):
     assert (images.noise(8, 8) != images.noise(8, 8, seed=1)).any()
 
 
+def test_the_photograph_shows_what_it_is_said_to():
+    pixels = images.photo().astype(float)
+    assert pixels.shape == images.noise().shape == (1080, 1920, 3)
+    y, x = np.mgrid[:1080, :1920]
+    disc = (x - 1300) ** 2 + (y - 500) ** 2 <= 220**2
+    square = (x >= 300) & (x < 700) & (y >= 200) & (y < 600)
+    ground = np.stack([x / 1920 * 200 + 30, y / 1080 * 180 + 40, (x + y) / 3000 * 150 + 60], axis=-1)
+    ground[disc], ground[square] = (220, 180, 60), (70, 120, 200)
+    grain = pixels + 0.5 - ground  # bytes are cut off, not rounded
+    for part in (disc, square, ~disc & ~square):
+        assert grain[part].mean(axis=0) == pytest.approx([0, 0, 0], abs=0.1)
+        assert grain[part].std(axis=0) == pytest.approx([6, 6, 6], abs=0.1)
+    assert np.abs(grain).max() < 6 * 6
+
+
+def test_patches_go_there_and_back_as_qwen2_vl_takes_them():
+    image = np.random.default_rng(0).normal(size=(56, 84, 3)).astype(np.float32)
+    patches = images.patchify(image)
+    assert patches.shape == (4 * 6, 3 * 2 * 14**2)
+    assert (images.unpatchify(patches, 84, 56) == image).all()
+    assert (patches == images.patchify(image, patch=14, merge=2, frames=2)).all()
+
+
 @settings(max_examples=30)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.integers(1, 3))
 def test_unpatchify_gives_the_image_back(across, down, patch, merge, frames):
