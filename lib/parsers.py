@@ -69,7 +69,7 @@ def pieces(text: str) -> list[Piece]:
             break
         tag = opening[0]
         end = text.find(TAGS[tag], inside)
-        if end < 0:
+        if end == -1:
             found.append(Piece(KIND[tag], text[inside:], tag))
             break
         found.append(Piece(KIND[tag], text[inside:end], tag, TAGS[tag]))

@@ -42,6 +42,14 @@ def test_normalized_pixels_are_in_range(photo):
     assert np.abs(image.mean()) < 1
 
 
+def test_black_and_white_are_normalized_as_clip_does_it():
+    mean, deviation = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+    for level in (0, 1):
+        image = images.prepare(images.jpeg(np.full((64, 64, 3), 255 * level, np.uint8)), 28, 28)
+        expected = (level - np.array(mean)) / deviation
+        assert image == pytest.approx(np.broadcast_to(expected, image.shape), rel=1e-7)
+
+
 def test_noise_is_the_larger_file(photo):
     assert len(images.jpeg(images.noise())) > 4 * len(photo)
 

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from lib import calibration, data, measured
+from lib import calibration, data, goodput, measured
 from lib.measured import ENTRIES, Figure, leaves
 from lib.press.published import find
 from lib.roofline import Efficiency
+from lib.simulator import Collocated, simulate
+from lib.workload import Request, poisson
 
 BOOK = Path(__file__).parents[1] / "book"
 every_entry = pytest.mark.parametrize("entry", ENTRIES)
@@ -89,6 +91,94 @@ def test_no_token_of_the_guide_is_faster_than_its_weights_can_be_read(monkeypatc
     floor = {figure.path: figure for figure in measured.guide()}
     assert floor[("itl_p50_ms_range", "0")].predicted < floor[("itl_p50_ms_range", "0")].measured
     assert floor[("ttft_p50_s_at_0_2", "collocated")].factor < 1
+
+
+# what is played for an entry: (GPUs, tokens a step, requests at once) of its engines, how many, and the loads
+ONE = (1, 2048, 256)
+SET_UPS = {
+    "guide-l40s": (
+        {((ONE, 2),), ((ONE, 1), (ONE, 1))},
+        [poisson(rate, 100, seed, 8192, 256) for rate in (0.2, 0.4, 1, 2) for seed in range(5)],
+    ),
+    "mooncake-a10-tp4": (
+        {(((4, 2048, 256), 2),), (((4, 2048, 256), 1), ((4, 2048, 256), 1))},
+        [poisson(1, 50, seed, 8192, 512) for seed in range(5)],
+    ),
+    "mooncake-a10-tp2": (
+        {(((2, 2048, 256), 2),), (((2, 2048, 256), 1), ((2, 2048, 256), 1))},
+        [poisson(4, 200, seed, 2048, 512) for seed in range(5)],
+    ),
+    "mooncake-h800-transfer": (
+        {(((8, 8192, 256), 1), ((8, 8192, 256), 1))},
+        [[Request(0, prompt, 128)] for prompt in (512, 2048, 8192, 32768)],
+    ),
+    "llm-d-h200": (
+        {(((1, 8192, 256), 16),), (((1, 8192, 256), 8), ((4, 8192, 256), 2))},
+        [[Request(i / 45, 5000, 250) for i in range(1350)]],  # half a minute of 45 a second
+    ),
+    "mori-io-mi300x": (
+        {
+            (((8, 8192, 256), 1),),
+            (((4, 8192, 256), 2),),
+            (((4, 4096, 64), 1), ((4, 4096, 64), 1)),
+        },
+        [poisson(8, 100, seed, 2000, 1000) for seed in range(5)],
+    ),
+    "distserve-a100": (
+        {((ONE, 1),), ((ONE, 16), (ONE, 1)), ((ONE, 2), (ONE, 1))},
+        [poisson(1.6, 300, seed, 512, output) for seed in (0, 1) for output in (1, 64)],  # by search: 1.6 too
+    ),
+}
+
+
+def played(entry, monkeypatch):
+    """The deployments and the workloads that an entry's predictions are made from."""
+    seen = []
+
+    def simulate_one(requests, deployment):
+        seen.append((deployment, tuple(requests)))
+        return simulate(requests[:1], deployment)
+
+    monkeypatch.setattr(measured, "simulate", simulate_one)
+    monkeypatch.setattr(goodput, "simulate", simulate_one)
+    ENTRIES[entry].run()
+    return seen
+
+
+def pools(deployment):
+    """Engines and how many of them: of the one pool, or of prefill and decode."""
+    if isinstance(deployment, Collocated):
+        found = [(deployment.engine, deployment.replicas)]
+    else:
+        found = [(deployment.prefill, deployment.n_prefill), (deployment.decode, deployment.n_decode)]
+    return tuple(((e.tensor_parallel, e.token_budget, e.max_num_seqs), n) for e, n in found)
+
+
+@pytest.mark.parametrize("entry", SET_UPS)
+def test_what_is_played_is_what_was_run(entry, monkeypatch):
+    seen = played(entry, monkeypatch)
+    layouts, loads = SET_UPS[entry]
+    assert {pools(deployment) for deployment, _ in seen} == layouts
+    expected = {tuple(load) for load in loads}
+    found = {requests for _, requests in seen}
+    assert expected <= found if entry == "distserve-a100" else expected == found
+
+
+@pytest.mark.parametrize("entry", SET_UPS)
+def test_a_load_has_the_lengths_and_the_number_that_the_source_names(entry, monkeypatch):
+    setup = data.measurements()[entry]["setup"].replace("~8k", "8192")
+    names = {
+        r"prompts (\d+)|(\d+) prompts": 0,
+        r"outputs (\d+)|(\d+) outputs": 1,
+        r"(\d+) (?:Poisson )?requests": 2,
+    }
+    for pattern, which in names.items():
+        if match := re.search(pattern, setup):
+            said = int(match[1] or match[match.lastindex])
+            loads = [requests for _, requests in played(entry, monkeypatch)]
+            for load in loads:
+                counted = (load[0].prompt_tokens, load[0].output_tokens, len(load))
+                assert counted[which] == said or (entry == "distserve-a100" and counted[1] == 1)
 
 
 def test_what_was_fitted_or_given_does_not_count():
