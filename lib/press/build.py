@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import functools
 import http.server
 import os
@@ -25,16 +24,7 @@ def build(record: bool = False, quiet: bool = False) -> int:
     """Build the book with Jupyter Book, warnings as errors; return its exit status.
 
     A failure leaves the last site alone. record: rewrite `book/printed/` from what the pages show now.
-    A second build of the same book waits for the first.
     """
-    (ROOT / "_build").mkdir(exist_ok=True)
-    with (ROOT / "_build" / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return build_alone(record, quiet)
-
-
-def build_alone(record: bool, quiet: bool) -> int:
-    """Do so, with nobody else at it."""
     start_afresh_where_pages_moved()
     log = ROOT / "_build" / "build.log"
     command = [sys.executable, "-c", JUPYTER_BOOK, "build", str(ROOT)]
