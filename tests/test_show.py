@@ -75,8 +75,9 @@ def test_a_long_name_may_be_broken_where_it_has_joints_and_a_number_may_not():
 
 
 def test_only_columns_with_long_cells_get_room_for_words():
-    markup = table({"row": [1], "says": ["yes"], "because": ["all of its gaps are in time"]}).markup
-    assert markup.count('class="words"') == 2
+    why = "all of its gaps are in time"
+    markup = table({"row": [1], "says": ["yes"], "because": [why], "at length": [3 * why]}).markup
+    assert markup.count('class="words"') == markup.count('class="sentences"') == 2
     assert '<td class="words">all of' in markup
 
 

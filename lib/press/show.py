@@ -77,11 +77,12 @@ def table_markup(columns: dict[str, Sequence[object]], caption: str = "") -> str
 
 
 def kind_of(place: int, column: tuple[str, Sequence[object]]) -> str:
-    """Return how a column is set: "number", "words" where a cell or the header is long, or ""."""
+    """Return how a column is set: "number", or by its longest cell or header "words", "sentences" or ""."""
     header, cells = column
     if place and all(map(is_number, cells)):
         return "number"
-    return "words" if max(map(len, (header, *map(cell, cells)))) > LONG else ""
+    longest = max(map(len, (header, *map(cell, cells))))
+    return "sentences" if longest > 4 * LONG else "words" if longest > LONG else ""
 
 
 def breakable(text: str) -> str:
