@@ -248,3 +248,19 @@ def test_nbmake_compares_too_and_leaves_nothing_to_execute_again(project) -> Non
     done = project.make()
     assert done.returncode != 0
     assert done.ran == ["two"]  # what failed is not kept
+
+
+def test_a_kernel_that_dies_at_its_start_is_started_once_more(monkeypatch):
+    started = []
+
+    class Dies:
+        def __init__(self, notebook, **_):
+            started.append(notebook)
+
+        def execute(self):
+            if len(started) < 2:
+                raise RuntimeError("Kernel died before replying to kernel_info")
+
+    monkeypatch.setattr("nbclient.NotebookClient", Dies)
+    notebook, _ = run.execute(run.ROOT / "book" / "roofline.md")
+    assert [notebook is one for one in started] == [False, True]

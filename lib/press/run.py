@@ -94,9 +94,13 @@ def execute(path: Path, timeout: float = 120) -> tuple[Any, float]:
     from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
     notebook, start = read(path), perf_counter()
-    client = NotebookClient(notebook, timeout=timeout, resources={"metadata": {"path": str(path.parent)}})
+    resources = {"metadata": {"path": str(path.parent)}}
     try:
-        client.execute()
+        try:
+            NotebookClient(notebook, timeout=timeout, resources=resources).execute()
+        except RuntimeError:  # the kernel died at its start, as when two take the same port: once more
+            notebook = read(path)
+            NotebookClient(notebook, timeout=timeout, resources=resources).execute()
     except (CellExecutionError, CellTimeoutError) as error:
         raise ChapterError(complaint(path, notebook, error)) from error
     return notebook, perf_counter() - start
