@@ -123,40 +123,38 @@ class Prices:
         )
 
     def _find_coefficients(self) -> None:
-        """FLOPs and bytes of a step are linear in tokens, contexts and pairs of tokens: by how much."""
+        """FLOPs and bytes of a step are linear in tokens, contexts and pairs of tokens: by how much.
+
+        They are whole numbers below 2**53: floats add and multiply them exactly, in any order.
+        """
         engine = self.engine
         one, two = (decode_uneven(engine.model, 1, context) for context in (1, 2))
-        self.context_flops = two.attention_flops - one.attention_flops
-        self.context_bytes = two.kv_bytes - one.kv_bytes
+        self.context_flops = float(two.attention_flops - one.attention_flops)
+        self.context_bytes = float(two.kv_bytes - one.kv_bytes)
         self.decode_flops = one.flops - self.context_flops
         self.decode_bytes = one.kv_bytes - self.context_bytes
         self.weight_bytes = one.weight_bytes
         first, second, later = (prefill(engine.model, *piece).flops for piece in ((1,), (2,), (1, 1)))
-        self.pair_flops = later - first
+        self.pair_flops = float(later - first)
         self.token_flops = second - first - 2 * self.pair_flops
         self.chunk_flops = first - self.token_flops - self.pair_flops
-        self.rate = engine.gpu.peak_flops * engine.efficiency.compute
-        self.bandwidth = engine.gpu.bandwidth * engine.efficiency.bandwidth
+        self.per_flop = 1 / (engine.gpu.peak_flops * engine.efficiency.compute)  # seconds
+        self.per_byte = 1 / (engine.gpu.bandwidth * engine.efficiency.bandwidth)
         self.overhead = engine.efficiency.overhead
-        hidden = self.context_flops / self.rate <= self.context_bytes / self.bandwidth
-        alone = self.weight_bytes / self.bandwidth / (self.decode_flops / self.rate)
+        hidden = self.context_flops * self.per_flop <= self.context_bytes * self.per_byte
+        alone = self.weight_bytes * self.per_byte / (self.decode_flops * self.per_flop)
         self.reading = floor(alone * (1 - SURELY)) - 1 if hidden else 0
 
     def _linear_work(self, chunks: Shapes, batch: int, context: int) -> tuple[float, float]:
         flops = self.decode_flops * batch + self.context_flops * context
         for tokens, past in chunks:
             flops += self.chunk_flops + self.token_flops * tokens
-            flops += self.pair_flops * tokens * (2 * past + tokens + 1) // 2
+            flops += self.pair_flops * (tokens * (2 * past + tokens + 1) // 2)
         return flops, self.weight_bytes + self.decode_bytes * batch + self.context_bytes * context
-
-    def line(self, batch: int, context: int) -> tuple[float, float]:
-        """Bytes that a step of up to `reading` decodes reads, and how many more each step after it."""
-        nbytes = self.weight_bytes + self.decode_bytes * batch + self.context_bytes * context
-        return nbytes, 0 if self.fixed else self.context_bytes * batch
 
     def _linear_seconds(self, chunks: Shapes, batch: int, context: int) -> float:
         flops, nbytes = self._linear_work(chunks, batch, context)
-        return max(flops / self.rate, nbytes / self.bandwidth) + self.overhead
+        return max(flops * self.per_flop, nbytes * self.per_byte) + self.overhead
 
     def _seconds(self, chunks: Shapes, batch: int, context: int) -> float:
         """Seconds of a step: chunks of (tokens, past), and `batch` decodes of `context` tokens together."""
@@ -201,11 +199,11 @@ class Prices:
         more_bytes = 0 if self.fixed else self.context_bytes * batch
         for tokens, _ in chunks:
             more_flops += self.pair_flops * tokens * tokens
-        rate, bandwidth, overhead = self.rate, self.bandwidth, self.overhead
+        per_flop, per_byte, overhead = self.per_flop, self.per_byte, self.overhead
         if not chunks and batch <= self.reading:
-            return [(nbytes + more_bytes * step) / bandwidth + overhead for step in range(steps)]
+            return [(nbytes + more_bytes * step) * per_byte + overhead for step in range(steps)]
         return [
-            max((flops + more_flops * step) / rate, (nbytes + more_bytes * step) / bandwidth) + overhead
+            max((flops + more_flops * step) * per_flop, (nbytes + more_bytes * step) * per_byte) + overhead
             for step in range(steps)
         ]
 

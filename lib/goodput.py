@@ -6,7 +6,7 @@ from math import fsum, inf
 from typing import Any
 
 from lib import checks
-from lib.simulator import Deployment, Trace, percentile, simulate
+from lib.simulator import Deployment, Trace, simulate
 from lib.workload import Request, poisson
 
 
@@ -42,8 +42,7 @@ def met(trace: Trace, slo: SLO) -> list[bool]:
         if limit is not None:
             kept = [ok and value <= limit for ok, value in zip(kept, getattr(trace, column), strict=True)]
     if slo.itl is not None:
-        tails = [percentile(gaps, 99) if gaps else 0.0 for gaps in trace.gaps()]
-        kept = [ok and tail <= slo.itl for ok, tail in zip(kept, tails, strict=True)]
+        kept = [ok and tail <= slo.itl for ok, tail in zip(kept, trace.own_itl(99), strict=True)]
     return kept
 
 

@@ -83,8 +83,7 @@ class Jumper:
         self.end = 0.0  # when the step composed last ends
         self.step = 0  # number of the next step
         self.running: dict[Rider, None] = {}  # in order of admission, with those that leave
-        self.leaving: list[Rider] = []  # finished with the step in flight: hold place and blocks once more
-        self.left: list[Rider] = []  # and those that did so in the composition before
+        self.leaving: deque[Rider] = deque()  # have got their last token, but hold place and blocks
         self.halves: list[Rider] = []  # prompts half done
         self.waiting: deque[Rider] = deque()
         self.copied: list[Rider] = []  # blocks reserved, copy under way or here
@@ -106,7 +105,7 @@ class Jumper:
 
     def open_spans(self) -> Iterator[tuple[int, Span]]:
         """Where those who are not finished have emitted lately."""
-        halves, leavers = set(self.halves), set(self.leaving + self.left)
+        halves, leavers = set(self.halves), set(self.leaving)
         if self.role != "prefill":
             for rider in self.running:
                 if rider not in halves and rider not in leavers:
@@ -153,34 +152,23 @@ class Jumper:
             return None
         if half and half.known > half.job.prompt:
             return None
-        hidden = self.role == "prefill"
-        mail, finishing, running, phases, log = self.mail, self.finishing, self.running, self.phases, self.log
-        notes, prices, lag, budget, seats = (
-            self.notes,
-            self.prices,
-            self.asynchronous,
-            self.budget,
-            self.seats,
-        )
-        rate, bandwidth, overhead, fixed = prices.rate, prices.bandwidth, prices.overhead, prices.fixed
+        hidden, lag, budget, seats = self.role == "prefill", self.asynchronous, self.budget, self.seats
+        mail, finishing, running, leaving = self.mail, self.finishing, self.running, self.leaving
+        phases, log, notes, prices = self.phases, self.log, self.notes, self.prices
+        per_flop, per_byte, overhead, fixed = prices.per_flop, prices.per_byte, prices.overhead, prices.fixed
         decode_flops, context_flops, pair_flops = prices.decode_flops, prices.context_flops, prices.pair_flops
         decode_bytes, context_bytes, weights = prices.decode_bytes, prices.context_bytes, prices.weight_bytes
         chunk_flops, token_flops, reading = prices.chunk_flops, prices.token_flops, prices.reading
         seen, end, step, decodes, context = self.seen_to, self.end, self.step, self.decodes, self.context
         coming = mail[0][0] if mail else inf
-        write_start, write_steps, write_batch = log.start.append, log.steps.append, log.batch.append
-        write_context, write_joined, write_chunks_end = (
-            log.context.append,
-            log.joined.append,
-            log.chunks_end.append,
-        )
-        chunks = log.chunks
+        number, ended = self.number, self.ended.append
+        starts, chunks, note = log.start, log.chunks, log.chunks.append
+        write_start, write_steps, write_batch = starts.append, log.steps.append, log.batch.append
+        write_context, write_chunks_end = log.context.append, log.chunks_end.append
+        write_shortest, write_longest = log.shortest.append, log.longest.append
         pieces: list[tuple[Rider, int]] = []
         short = False
         while seen < until:
-            if self.leaving or self.left:
-                self.pass_on(seen < end)
-
             # ---- who gets a piece of a prompt
             pieces = []
             left = budget - decodes
@@ -190,84 +178,97 @@ class Jumper:
                     tokens = left
                 left -= tokens
                 pieces.append((half, tokens))
-            while coming <= seen and left > 0 and len(running) < seats:
-                job = mail[0][1]
-                full = -((1 - job.prompt - job.output) // BLOCK_TOKENS)
-                if self.reserved + full > self.capacity:
-                    short = True
+            if coming <= seen:
+                while leaving and (seen >= end or leaving[0].last + 2 <= step):
+                    rider = leaving.popleft()
+                    del running[rider]
+                    self.reserved -= rider.full
+                while coming <= seen and left > 0 and len(running) < seats:
+                    job = mail[0][1]
+                    prompt = job.prompt
+                    full = -((1 - prompt - job.output) // BLOCK_TOKENS)
+                    if self.reserved + full > self.capacity:
+                        short = True
+                        break
+                    mail.popleft()
+                    coming = mail[0][0] if mail else inf
+                    self.reserved += full
+                    self.admitted += 1
+                    half = Rider(job, prompt, full, 0, self.admitted)
+                    running[half] = None
+                    tokens = prompt if prompt < left else left
+                    left -= tokens
+                    pieces.append((half, tokens))
+                    notes.prefill_start[job.request] = end if end > seen else seen
+                if short:
                     break
-                mail.popleft()
-                coming = mail[0][0] if mail else inf
-                self.reserved += full
-                self.admitted += 1
-                half = Rider(job, job.prompt, full, 0, self.admitted)
-                running[half] = None
-                tokens = job.prompt if job.prompt < left else left
-                left -= tokens
-                pieces.append((half, tokens))
-                notes.prefill_start[job.request] = end if end > seen else seen
-            if short:
-                break
 
-            # ---- what the step takes, and how often it is repeated
+            # ---- how long the step takes, and how often it is repeated
             start = before = end if end > seen else seen
+            pays = fixed * decodes if fixed else context
+            read = weights + decode_bytes * decodes + context_bytes * pays
+            growth = 0.0 if fixed else context_bytes * decodes
             if pieces:
-                pays = fixed * decodes if fixed else context
                 flops = decode_flops * decodes + context_flops * pays
                 for rider, tokens in pieces:
                     past = rider.computed
                     flops += chunk_flops + token_flops * tokens
-                    flops += pair_flops * tokens * (2 * past + tokens + 1) // 2
-                nbytes = weights + decode_bytes * decodes + context_bytes * pays
-                steps, end = 1, start + (max(flops / rate, nbytes / bandwidth) + overhead)
-                if len(pieces) == 1 and not left and until == inf:
-                    steps = (rider.known - past - 1) // tokens or 1  # chunks before the last
-                    if decodes and finishing[0][0] - step < steps:
-                        steps = finishing[0][0] - step + 1
-                    more = (0 if fixed else context_flops * decodes) + pair_flops * tokens * tokens
-                    growth = 0 if fixed else context_bytes * decodes
-                    for _ in range(1, steps):
+                    flops += pair_flops * (tokens * (2 * past + tokens + 1) // 2)
+                    chunks.fromlist([rider.job.request, tokens, past])
+                bound, fetched = flops * per_flop, read * per_byte
+                longest = shortest = (bound if bound > fetched else fetched) + overhead
+                steps, end = 1, start + shortest
+                note(shortest)
+                if len(pieces) == 1 and not left:
+                    most = (rider.known - past - 1) // tokens  # chunks before the last
+                    if decodes and finishing[0][0] - step < most:
+                        most = finishing[0][0] - step + 1
+                    more = (0.0 if fixed else context_flops * decodes) + pair_flops * (tokens * tokens)
+                    while steps < most and (before if lag else end) < until:
                         flops += more
-                        nbytes += growth
+                        read += growth
                         before = end
-                        end += max(flops / rate, nbytes / bandwidth) + overhead
-                for rider, tokens in pieces:
-                    chunks.extend((rider.job.request, tokens, rider.computed))
+                        bound, fetched = flops * per_flop, read * per_byte
+                        longest = (bound if bound > fetched else fetched) + overhead
+                        note(longest)
+                        end += longest
+                        steps += 1
             elif decodes:
-                pays = fixed * decodes if fixed else context
                 steps = finishing[0][0] - step + 1
                 horizon = until
                 if coming > seen:
-                    if coming < until and len(running) - len(self.left) < seats:
+                    if coming < until:
                         horizon = coming
-                elif self.left:
+                elif leaving:
                     steps = 1
                 if decodes <= reading:
-                    read = float(weights + decode_bytes * decodes + context_bytes * pays)
-                    growth = 0.0 if fixed else float(context_bytes * decodes)
-                    end, sure = start, steps
+                    shortest, sure = read * per_byte + overhead, steps
                     if horizon < inf:
-                        sure = int((horizon - start) / ((read + growth * steps) / bandwidth + overhead))
-                        if sure > steps:
-                            sure = steps
-                        before = -inf
-                    for _ in repeat(None, sure):
-                        before = end
-                        end += read / bandwidth + overhead
+                        sure = int((horizon - start) / ((read + growth * steps) * per_byte + overhead))
+                        sure = 1 if sure < 1 else sure if sure < steps else steps
+                    end = start
+                    for _ in repeat(None, sure - 1):
+                        end += read * per_byte + overhead
                         read += growth
-                    if sure < steps:
-                        if sure < 0:
-                            sure = 0
-                        while sure < steps and (before if lag else end) < horizon:
-                            before = end
-                            end += read / bandwidth + overhead
-                            read += growth
-                            sure += 1
-                        steps = sure
+                    before, longest = end, read * per_byte + overhead
+                    end += longest
+                    while sure < steps and (before if lag else end) < horizon:
+                        before = end
+                        read += growth
+                        longest = read * per_byte + overhead
+                        end += longest
+                        sure += 1
+                    steps = sure
                 else:
-                    ends = list(accumulate(prices.durations((), decodes, pays, steps), initial=start))
+                    seconds = list(prices.durations((), decodes, pays, steps))
+                    ends = list(accumulate(seconds, initial=start))
                     steps = min(steps, max(1, bisect_left(ends, horizon) + lag))
-                    before, end = ends[steps - 1], ends[steps]
+                    before, end, shortest, longest = (
+                        ends[steps - 1],
+                        ends[steps],
+                        seconds[0],
+                        seconds[steps - 1],
+                    )
             elif seen < end:
                 seen = end
                 continue
@@ -280,7 +281,8 @@ class Jumper:
             write_steps(steps)
             write_batch(decodes)
             write_context(pays)
-            write_joined(0)
+            write_shortest(shortest)
+            write_longest(longest)
             write_chunks_end(len(chunks))
             seen = before if lag else end
             step += steps
@@ -288,26 +290,27 @@ class Jumper:
 
             # ---- who has completed a prompt, and who an answer
             done = []
-            for rider, tokens in pieces:
-                rider.computed += tokens * steps
-                if rider.computed < rider.known:
-                    continue
-                if rider is half:
-                    half = None
-                job = rider.job
-                notes.prefill_end[job.request] = end
-                if not hidden:
-                    notes.first_token[job.request] = end
-                rider.first = len(log) - 1
-                rider.last = step + job.output - 2
-                if rider.last < step:
-                    done.append(rider)
-                    continue
-                rider.base = rider.known - step
-                decodes += 1
-                context += rider.known + 1
-                phases[rider.base % BLOCK_TOKENS] += 1
-                heappush(finishing, (rider.last, rider.order, rider))
+            if pieces:
+                for rider, tokens in pieces:
+                    rider.computed += tokens * steps
+                    if rider.computed < rider.known:
+                        continue
+                    if rider is half:
+                        half = None
+                    job = rider.job
+                    notes.prefill_end[job.request] = end
+                    if not hidden:
+                        notes.first_token[job.request] = end
+                    rider.first = len(starts) - 1
+                    rider.last = step + job.output - 2
+                    if rider.last < step:
+                        done.append(rider)
+                        continue
+                    rider.base = rider.known - step
+                    decodes += 1
+                    context += rider.known + 1
+                    phases[rider.base % BLOCK_TOKENS] += 1
+                    heappush(finishing, (rider.last, rider.order, rider))
             while finishing and finishing[0][0] < step:
                 _, order, rider = heappop(finishing)
                 if order == rider.order:
@@ -315,30 +318,32 @@ class Jumper:
                     context -= rider.base + step + 1
                     phases[rider.base % BLOCK_TOKENS] -= 1
                     done.append(rider)
-            if done:
+            if len(done) == 1 and lag and not hidden:  # `finish`, in short
+                rider = done[0]
+                row = rider.job.request
+                ended(end)
+                notes.finish[row] = end
+                notes.span(row, number, rider.first, len(starts) - 1)
+                leaving.append(rider)
+            elif done:
                 self.end = end
                 self.finish(done)
         self.seen_to, self.end, self.step, self.decodes, self.context = seen, end, step, decodes, context
         self.halves = [rider for rider, _ in pieces] if short else [half] if half else []
         return pieces if short else None
 
-    def pass_on(self, flying: bool) -> None:
-        """One more composition: who left in the one before goes; who has finished since, leaves."""
-        for rider in self.left:
-            self.drop(rider)
-        self.left, self.leaving = self.leaving, []
-        if not flying:
-            for rider in self.left:
-                self.drop(rider)
-            self.left = []
+    def let_go(self) -> None:
+        """Who has got the last token holds place and blocks for one composition, if a step is in flight."""
+        flying = self.seen_to < self.end
+        while self.leaving and not (flying and self.leaving[0].last + 2 > self.step):
+            self.drop(self.leaving.popleft())
 
     def look_around(self) -> None:
         """Take in what has happened up to now: arrivals, copies, and who has gone."""
         self.take_mail()
         while self.told and self.told[0][0] <= self.seen_to:
             self.told.pop(0)[1].job.copying = False
-        if self.leaving or self.left:
-            self.pass_on(self.seen_to < self.end)
+        self.let_go()
 
     def take_mail(self) -> None:
         """What has arrived up to now joins the queue."""
@@ -434,7 +439,7 @@ class Jumper:
         total = (tokens + padding) // BLOCK_TOKENS
         served = dict(pieces)
         total += sum([blocks(rider.computed + served.get(rider, 0)) for rider in self.halves])
-        total += sum([rider.full for rider in self.left])
+        total += sum([rider.full for rider in self.leaving])
         return total + sum([blocks(rider.known) for rider in self.copied])
 
     def fits(self, rider: Rider, pieces: Sequence[tuple[Rider, int]]) -> bool:
@@ -451,7 +456,7 @@ class Jumper:
         """A step in which the cache is full: serve in order of admission, and take blocks from the last."""
         free = self.capacity - self.held([], 0)
         left, index = self.budget, 0
-        order, halves, leavers = list(self.running), set(self.halves), set(self.left)
+        order, halves, leavers = list(self.running), set(self.halves), set(self.leaving)
         pieces: list[tuple[Rider, int]] = []
         preempted: list[Rider] = []
         while index < len(order) and left > 0:
@@ -478,7 +483,7 @@ class Jumper:
         """Send a rider back to the head of the queue, to start again from nothing; the blocks it frees."""
         self.drop(rider)
         if leaver:
-            self.left.remove(rider)
+            self.leaving.remove(rider)
             return rider.full
         if half:
             self.halves.remove(rider)
@@ -528,7 +533,8 @@ class Jumper:
                 steps, int((horizon - start) / self.prices.seconds(tuple(shapes), batch, context)) + 3
             )
             steps = max(1, steps)
-        ends = list(accumulate(self.prices.durations(tuple(shapes), batch, context, steps), initial=start))
+        seconds = list(self.prices.durations(tuple(shapes), batch, context, steps))
+        ends = list(accumulate(seconds, initial=start))
         if steps > 1:
             begun = bisect_left(ends, horizon) + self.asynchronous
             steps = min(steps, max(1, begun))
@@ -542,6 +548,7 @@ class Jumper:
                 context,
                 singles,
                 tuple([rider.job.request for rider in preempted]),
+                seconds[:steps],
             )
         )
         self.seen_to, self.end = ends[steps - self.asynchronous], ends[steps]
@@ -567,9 +574,9 @@ class Jumper:
                 return 1, horizon
             return min(steps, (rider.known - rider.computed - 1) // tokens or 1), horizon
         queue = bool(self.waiting) or not all([rider.job.copying for rider in self.copied])
-        if queue and self.left:
+        if queue and self.leaving:
             return 1, horizon
-        if not queue and len(self.running) - len(self.left) < self.seats and self.mail:
+        if not queue and len(self.running) - len(self.leaving) < self.seats and self.mail:
             horizon = min(horizon, self.mail[0][0])
         if self.reserved > self.capacity:
             steps = self.until_full(steps)
@@ -633,18 +640,19 @@ class Jumper:
         """Note whose last token came with the step that has just been run."""
         if len(done) > 1:
             done.sort(key=lambda rider: rider.order)
+        number, end, run = self.number, self.end, len(self.log.start) - 1
         for rider in done:
-            job = rider.job
-            self.ended.append(self.end)
+            row = rider.job.request
+            self.ended.append(end)
             if self.role == "prefill":
-                self.done.append((self.end, job))
+                self.done.append((end, rider.job))
             else:
-                self.notes.finish[job.request] = self.end
-                self.notes.span(job.request, self.number, rider.first, len(self.log) - 1)
-            if not self.asynchronous:
+                self.notes.finish[row] = end
+                self.notes.span(row, number, rider.first, run)
+            if self.asynchronous:
+                self.leaving.append(rider)
+            else:
                 self.drop(rider)
-        if self.asynchronous:
-            self.leaving = done
 
     # ------------------------------------------------------------ copies that this engine pulls
 

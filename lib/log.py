@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
-from lib.engine import Chunks, Shapes
+from lib.engine import Chunks, Prices, Shapes
+from lib.scheduler import NEVER
 
 
 class Run(NamedTuple):
@@ -14,7 +15,8 @@ class Run(NamedTuple):
     `chunks` holds (request, tokens, past) of the first step, `shapes` (tokens, past) of those that do not
     cost what a decode costs; `batch` requests do, and attend to `context` tokens together in the first step.
     `joined` of them end no gap with it: they emit nothing, their first token, or the first since they lost
-    their place. `preempted` lost theirs when the first step was composed.
+    their place. `preempted` lost theirs when the first step was composed. `seconds` are the lengths of the
+    steps, which only grow; where there are no chunks, the first and the last will do.
     """
 
     start: float
@@ -25,6 +27,7 @@ class Run(NamedTuple):
     context: int
     joined: int
     preempted: tuple[int, ...]
+    seconds: Sequence[float]
 
 
 class Log:
@@ -35,12 +38,12 @@ class Log:
         self.steps = array("q")
         self.batch = array("i")
         self.context = array("q")
-        self.joined = array("i")
-        self.chunks = array("q")  # request, tokens, past; request, tokens, past; ...
+        self.shortest = array("d")
+        self.longest = array("d")
+        self.chunks = array("d")  # of a run: request, tokens, past of each chunk; then each step's seconds
         self.chunks_end = array("q")  # where in `chunks` those of each run end
-        self.rare: dict[
-            int, tuple[Shapes, tuple[int, ...]]
-        ] = {}  # shapes, preempted, where out of the ordinary
+        self.joined: dict[int, int] = {}  # where there are any
+        self.rare: dict[int, tuple[Shapes, tuple[int, ...]]] = {}  # shapes, preempted: where not as usual
 
     def __len__(self) -> int:
         return len(self.start)
@@ -53,34 +56,54 @@ class Log:
         self.steps.append(run.steps)
         self.batch.append(run.batch)
         self.context.append(run.context)
-        self.joined.append(run.joined)
+        self.shortest.append(run.seconds[0])
+        self.longest.append(run.seconds[-1])
+        if run.joined:
+            self.joined[len(self) - 1] = run.joined
         for chunk in run.chunks:
             self.chunks.extend(chunk)
+        if run.chunks:
+            self.chunks.extend(run.seconds)
         self.chunks_end.append(len(self.chunks))
 
-    def shapes(self, number: int) -> Shapes:
-        """Of a run: (tokens, past) of the chunks that do not cost what a decode costs."""
-        if number in self.rare:
-            return self.rare[number][0]
+    def _chunks(self, number: int) -> tuple["array[float]", "array[float]"]:
+        """What `chunks` has of a run: numbers of its chunks, and its steps' seconds; empty without chunks."""
         start, end = self.chunks_end[number - 1] if number else 0, self.chunks_end[number]
-        return tuple([(self.chunks[i + 1], self.chunks[i + 2]) for i in range(start, end, 3)])
+        middle = end - self.steps[number] if end > start else end
+        return self.chunks[start:middle], self.chunks[middle:end]
+
+    def noted(self, number: int) -> bool:
+        """Whether the length of each step of a run is in `chunks`."""
+        return self.chunks_end[number] > (self.chunks_end[number - 1] if number else 0)
+
+    def seconds(self, number: int, prices: Prices, last: int = NEVER) -> Sequence[float]:
+        """The length of each step of a run, or of the last so many."""
+        steps, end = self.steps[number], self.chunks_end[number]
+        if steps < last:
+            last = steps
+        if end > (self.chunks_end[number - 1] if number else 0):
+            return self.chunks[end - last : end]
+        step = self.batch[number], self.context[number]
+        return list(prices.durations(*prices.later((), *step, steps - last), last))
 
     def __getitem__(self, number: int) -> Run:
-        flat = self.chunks[self.chunks_end[number - 1] if number else 0 : self.chunks_end[number]]
+        flat = [int(value) for value in self._chunks(number)[0]]
         chunks = tuple(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
-        shapes, preempted = self.shapes(number), self.rare.get(number, ((), ()))[1]
-        columns = (self.batch[number], self.context[number], self.joined[number])
-        return Run(self.start[number], self.steps[number], chunks, shapes, *columns, preempted)
+        shapes, preempted = self.rare.get(number) or (tuple([chunk[1:] for chunk in chunks]), ())
+        columns = (self.batch[number], self.context[number], self.joined.get(number, 0))
+        lengths = self._chunks(number)[1] or (self.shortest[number], self.longest[number])
+        return Run(self.start[number], self.steps[number], chunks, shapes, *columns, preempted, lengths)
 
     def __iter__(self) -> Iterator[Run]:
         return map(self.__getitem__, range(len(self)))
 
-    def until(self, runs: int, steps: int) -> "Log":
-        """A log of the first so many runs, the last of which has only so many steps."""
+    def until(self, runs: int, last: Run | None) -> "Log":
+        """A log of the first so many runs, and of one more if it is given."""
         found = Log()
         for number in range(runs):
-            run = self[number]
-            found.add(run if number < runs - 1 else run._replace(steps=steps))
+            found.add(self[number])
+        if last:
+            found.add(last)
         return found
 
 

@@ -177,13 +177,14 @@ class Instance:
         if steps > 1 and horizon < inf:
             first = self.prices.seconds(shapes, batch, context)
             steps = max(1, min(steps, int((horizon - self.now) / first) + 3))  # one more than start before it
-        seconds = self.prices.durations(shapes, batch, context, steps)
+        seconds = list(self.prices.durations(shapes, batch, context, steps))
         ends = list(accumulate(seconds, initial=self.now))
         if steps > 1:
             composed = bisect_left(ends, coming) + self.engine.asynchronous
             del ends[max(1, min(composed, bisect_left(ends, until))) + 1 :]
         preempted = tuple([job.request for job in plan.preempted]) if plan.preempted else ()
-        return Run(self.now, len(ends) - 1, chunks, shapes, batch, context, 0, preempted), ends
+        steps = len(ends) - 1
+        return Run(self.now, steps, chunks, shapes, batch, context, 0, preempted, seconds[:steps]), ends
 
     def note(self, plan: Plan, run: Run, ends: Sequence[float]) -> None:
         """Log a run, and what it is to the requests in it."""

@@ -11,9 +11,7 @@ The words used, here and in all columns of a trace (seconds):
 - **E2E**: from arrival to last token.
 """
 
-from array import array
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,155 +20,9 @@ from math import floor, fsum, inf, nextafter
 
 from lib.deployment import Deployment
 from lib.engine import Prices
+from lib.gaps import Gaps
 from lib.log import Log, Notes, Run, Span
 from lib.workload import Request
-
-
-def _bounds(prices: Prices, log: Log) -> tuple["array[float]", "array[float]"]:
-    """Seconds of the first and of the last step of each run."""
-    first, last = array("d"), array("d")
-    chunks, seconds, later, line = 0, prices.seconds, prices.later, prices.line
-    columns = zip(log.steps, log.batch, log.context, log.chunks_end, strict=True)
-    for number, (steps, batch, context, end) in enumerate(columns):
-        if end == chunks and batch <= prices.reading:
-            nbytes, growth = line(batch, context)
-            first.append(nbytes / prices.bandwidth + prices.overhead)
-            last.append((nbytes + growth * (steps - 1)) / prices.bandwidth + prices.overhead)
-            continue
-        shapes = log.shapes(number) if end > chunks else ()
-        chunks = end
-        first.append(seconds(shapes, batch, context))
-        last.append(seconds(*later(shapes, batch, context, steps - 1)) if steps > 1 else first[-1])
-    return first, last
-
-
-class Gaps:
-    """Many gaps, kept as the runs that they are steps of; one is worked out only if a percentile falls near.
-
-    They are counted in bins of equal width. Most runs are so even that all of their steps fall into one bin;
-    of the others the step is sought at which the next bin begins.
-    """
-
-    BINS = 4096
-    FINE = 256  # in every bin that is looked at; a power of two, so that they add up to the bin exactly
-
-    def __init__(
-        self,
-        logs: Sequence[tuple[Prices, Log, "array[float]", "array[float]"]],
-        single: Sequence[float],
-    ) -> None:
-        self.logs = [(prices, log) for prices, log, _, _ in logs]
-        self.single = single  # gaps that are not one step
-        bounds = [bound for _, _, first, last in logs for bound in (first, last) if bound]
-        if single:
-            bounds.append(array("d", single))
-        self.low = min([min(bound) for bound in bounds], default=0.0)
-        high = max([max(bound) for bound in bounds], default=0.0)
-        self.scale = (self.BINS - 1) / (high - self.low) if high > self.low else 0.0
-        self.totals = [0] * (self.BINS + 1)
-        self.places = [self._count(*log) for log in logs]  # of each run's first and last step
-        for seconds in single:
-            self.totals[self._bin(seconds)] += 1
-        self.before = list(accumulate(self.totals, initial=0))
-        self.count = self.before[-1]
-        self.looked_at: dict[int, tuple[list[int], dict[int, tuple[list[float], list[int]]]]] = {}
-
-    def _bin(self, seconds: float) -> int:
-        return int((seconds - self.low) * self.scale)
-
-    def _count(
-        self, prices: Prices, log: Log, first: "array[float]", last: "array[float]"
-    ) -> tuple["array[int]", "array[int]"]:
-        """Count the gaps of one engine. Returns the bins of each run's first and last step."""
-        low, scale, totals = self.low, self.scale, self.totals
-        starts = array("H", [int((seconds - low) * scale) for seconds in first])
-        ends = array("H", [int((seconds - low) * scale) for seconds in last])
-        columns = zip(starts, ends, log.steps, log.batch, strict=True)
-        for number, (start, end, steps, batch) in enumerate(columns):
-            if start == end:
-                totals[start] += batch * steps
-            elif batch:
-                self._spread(prices, log, number, (first[number], last[number]))
-        for number, joined in enumerate(log.joined):
-            if joined:
-                totals[starts[number]] -= joined
-        return starts, ends
-
-    def _spread(self, prices: Prices, log: Log, number: int, bounds: tuple[float, float]) -> None:
-        """Count the gaps of a run whose steps fall into several bins."""
-        low, scale = self.low, self.scale
-        steps, batch, context = log.steps[number], log.batch[number], log.context[number]
-        shapes = log.shapes(number)
-        first, last = bounds
-        start, end = int((first - low) * scale), int((last - low) * scale)
-        if shapes or batch > prices.reading or steps < 4 * (end - start):
-            for seconds in prices.durations(shapes, batch, context, steps):
-                self.totals[int((seconds - low) * scale)] += batch
-            return
-        nbytes, growth = prices.line(batch, context)
-        bandwidth, overhead = prices.bandwidth, prices.overhead
-        done = 0
-        for place in range(start, end):
-            share = ((place + 1) / scale + low - first) / (last - first)
-            step = min(max(int(share * (steps - 1)), done), steps - 1)  # about where the next bin begins
-            while (
-                step > done
-                and int(((nbytes + growth * (step - 1)) / bandwidth + overhead - low) * scale) > place
-            ):
-                step -= 1
-            while int(((nbytes + growth * step) / bandwidth + overhead - low) * scale) <= place:
-                step += 1
-            self.totals[place] += batch * (step - done)
-            done = step
-        self.totals[end] += batch * (steps - done)
-
-    def values(self, place: int | None = None) -> Iterator[tuple[list[float], int]]:
-        """All gaps, or those of the runs that reach into one bin: lengths, and how many there are of each."""
-        yield list(self.single), 1
-        for (prices, log), (starts, ends) in zip(self.logs, self.places, strict=True):
-            for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
-                batch, joined = log.batch[number], log.joined[number]
-                if batch and (place is None or start <= place <= end):
-                    run = log.shapes(number), batch, log.context[number], log.steps[number]
-                    seconds = list(prices.durations(*run))
-                    if joined:
-                        yield [seconds.pop(0)], batch - joined
-                    yield seconds, batch
-
-    def at(self, rank: int) -> float:
-        """The gap at that rank, counted from 0."""
-        place = bisect_right(self.before, rank) - 1
-        if place not in self.looked_at:
-            self.looked_at[place] = self._look(place)
-        before, found = self.looked_at[place]
-        part = bisect_right(before, rank) - 1
-        if part not in found:
-            found[part] = self._sort(place, part, before[part])
-        values, counts = found[part]
-        return values[bisect_right(counts, rank) - 1]
-
-    def _look(self, place: int) -> tuple[list[int], dict[int, tuple[list[float], list[int]]]]:
-        """Count the gaps of one bin in `FINE` bins of their own."""
-        low, scale, offset = self.low, self.scale * self.FINE, place * self.FINE
-        totals = [0] * self.FINE
-        for lengths, count in self.values(place):
-            for seconds in lengths:
-                part = int((seconds - low) * scale) - offset
-                if 0 <= part < self.FINE:
-                    totals[part] += count
-        return list(accumulate(totals, initial=self.before[place])), {}
-
-    def _sort(self, place: int, part: int, before: int) -> tuple[list[float], list[int]]:
-        """The gaps of one fine bin, sorted, and how many come before each of them."""
-        low, scale, wanted = self.low, self.scale * self.FINE, place * self.FINE + part
-        found = sorted(
-            (seconds, count)
-            for lengths, count in self.values(place)
-            for seconds in lengths
-            if int((seconds - low) * scale) == wanted
-        )
-        counts = accumulate([count for _, count in found], initial=before)
-        return [seconds for seconds, _ in found], list(counts)
 
 
 @dataclass(frozen=True)
@@ -187,6 +39,44 @@ class Step:
     chunks: dict[int, tuple[int, int]]
     decodes: dict[int, int]
     preempted: tuple[int, ...] = ()
+
+
+FEW = 4  # of the longest gaps of a request are looked for one by one
+
+
+class _Longest:
+    """Looks for the longest steps of runs of one engine; some of what it has found lately it keeps."""
+
+    def __init__(self, prices: Prices, log: Log) -> None:
+        self.prices = prices
+        self.log = log
+        self.longest = list(log.longest)
+        self.unfolded: dict[int, list[float]] = {}
+
+    def of(self, first: int, last: int, top: int) -> list[float]:
+        """The `top` longest steps of the runs from `first` on, in order, without the first step of all.
+
+        They are in those runs whose longest step is among the `top` longest of all runs. The first step is
+        the one that emitted a request's first token, and ends no gap.
+        """
+        own = self.longest[first : last + 1]
+        if self.log.steps[first] == 1:
+            own[0] = 0.0
+        least = sorted(own)[-top:][0]
+        found: list[float] = []
+        for run in [run for run, longest in enumerate(own, first) if longest >= least]:
+            found += self.unfolded.get(run) or self.unfold(run)
+        if own[0] >= least and self.log.steps[first] <= FEW:
+            found.remove(self.log.shortest[first])
+        found.sort()
+        return found[-top:]
+
+    def unfold(self, run: int) -> list[float]:
+        """The last few steps of a run."""
+        if len(self.unfolded) > 1000:
+            self.unfolded.clear()
+        self.unfolded[run] = list(self.log.seconds(run, self.prices, FEW))
+        return self.unfolded[run]
 
 
 STARTS = ("prefill_start", "copy_start", "decode_start")
@@ -221,11 +111,13 @@ class Trace:
         """Leave out what happens later: steps that end later, too."""
         notes = self._notes
         for engine, log in enumerate(self._logs):
-            kept, steps = len(log), 0
+            kept, steps, cut = len(log), 0, None
             while kept and not steps:
-                steps = bisect_right(self._ends(engine, kept - 1), until)
-                kept -= not steps
-            self._logs[engine] = log.until(kept, steps)
+                kept -= 1
+                steps = bisect_right(self._ends(engine, kept), until)
+            if steps:
+                cut = log[kept]._replace(steps=steps, seconds=self._seconds(engine, kept)[:steps])
+            self._logs[engine] = log.until(kept, cut)
         for row in range(len(self)):
             spans = notes.spans(row)
             notes.engine[row] = -1
@@ -355,8 +247,8 @@ class Trace:
     @cached_property
     def worst_gap(self) -> list[float]:
         """Longest gap between two tokens: 0 for one token, infinite if unfinished."""
-        notes, longest = self._notes, [last for _, last in self._bounds]
-        steps = [log.steps for log in self._logs]
+        notes = self._notes
+        longest, steps = [list(log.longest) for log in self._logs], [log.steps for log in self._logs]
         worst = []
         for row, end in enumerate(notes.finish):
             if end == inf:
@@ -364,20 +256,49 @@ class Trace:
                 continue
             engine, first, last = notes.engine[row], notes.first[row], notes.last[row]
             gap = max(longest[engine][first + 1 : last + 1], default=0.0)
-            if steps[engine][first] > 1:
+            if steps[engine][first] > 1:  # else it only has the step that emitted the first token
                 gap = max(gap, longest[engine][first])
             if row in notes.earlier:
                 gap = max(gap, *self._longer_ago(row))
             worst.append(gap)
         return worst
 
+    def own_itl(self, q: float) -> list[float]:
+        """Each request's percentile `q` of its own gaps: 0 for one token, infinite if unfinished."""
+        found, notes, before = [], self._notes, 0
+        steps = [_Longest(*log) for log in zip(self._prices, self._logs, strict=True)]
+        columns = (notes.finish, self.requests, notes.engine, notes.first, notes.last)
+        for row, (end, request, engine, first, last) in enumerate(zip(*columns, strict=True)):
+            count = request.output_tokens - 1
+            if end == inf or not count:
+                found.append(inf if end == inf else 0.0)
+                continue
+            if count != before:
+                (rank, share), before = _rank(count, q), count
+            top = count - rank  # so many of the longest gaps are enough
+            if top > FEW or row in notes.earlier:
+                longest: Sequence[float] = sorted(self._own_gaps(row))[-top:]
+            else:
+                longest = steps[engine].of(first, last, top)
+            found.append(_between(longest[0], longest[1], share) if share else longest[0])
+        return found
+
+    def _own_gaps(self, row: int) -> list[float]:
+        """All gaps of a request, in no order."""
+        gaps = self._without(row)
+        for engine, first, last in self._notes.spans(row):
+            gaps += self._seconds(engine, first)[1:]
+            for number in range(first + 1, last + 1):
+                gaps += self._seconds(engine, number)
+        return gaps
+
     def _longer_ago(self, row: int) -> list[float]:
         """Gaps of a request that lost its place: the longest of each span but the last, and those between."""
         gaps = [0.0]
         for engine, first, last in self._notes.earlier[row]:
-            longest = self._bounds[engine][1]
-            gaps += longest[first + 1 : last + 1]
-            gaps += [longest[first]] * (self._logs[engine].steps[first] > 1)
+            log = self._logs[engine]
+            gaps += log.longest[first + 1 : last + 1]
+            gaps += [log.longest[first]] * (log.steps[first] > 1)
         return gaps + self._without(row)
 
     def _without(self, row: int) -> list[float]:
@@ -388,22 +309,20 @@ class Trace:
         ]
 
     @cached_property
-    def _bounds(self) -> list[tuple["array[float]", "array[float]"]]:
-        """For each engine the seconds of each run's first and last step; the last is its longest."""
-        return [_bounds(prices, log) for prices, log in zip(self._prices, self._logs, strict=True)]
-
-    @cached_property
     def _gaps(self) -> Gaps:
         """All gaps. One is as long as the step that ends it, unless its owner lost its place in between."""
         shown = [engine for engine, role in enumerate(self.roles) if role != "prefill"]
         single = [gap for row in self._notes.earlier for gap in self._without(row)]
-        return Gaps([(self._prices[i], self._logs[i], *self._bounds[i]) for i in shown], single)
+        return Gaps([(self._prices[i], self._logs[i]) for i in shown], single)
+
+    def _seconds(self, engine: int, number: int) -> Sequence[float]:
+        """The length of each step of a run."""
+        return self._logs[engine].seconds(number, self._prices[engine])
 
     def _ends(self, engine: int, number: int) -> list[float]:
         """End of each step of a run."""
-        run = self._logs[engine][number]
-        seconds = self._prices[engine].durations(run.shapes, run.batch, run.context, run.steps)
-        return list(accumulate(seconds, initial=run.start))[1:]
+        log = self._logs[engine]
+        return list(accumulate(self._seconds(engine, number), initial=log.start[number]))[1:]
 
     def steps(self) -> Iterator[Step]:
         """Every step of every engine, engine by engine, in order of time."""
@@ -465,12 +384,7 @@ class Trace:
     @cached_property
     def pooled_gaps(self) -> list[tuple[float, int]]:
         """All gaps of all requests as (seconds, how many), sorted; a step's length is the gap it ends."""
-        pot: Counter[float] = Counter()
-        for lengths, count in self._gaps.values():
-            if count:
-                for seconds in lengths:
-                    pot[seconds] += count
-        return sorted(pot.items())
+        return sorted([(length, count) for length, count in self._gaps.everything().items() if count])
 
     def itl(self, q: float) -> float:
         """Percentile `q` of the pooled gaps."""
@@ -507,12 +421,20 @@ def _interpolated(at: Callable[[int], float], count: int, q: float) -> float:
     """The percentile of `count` values of which `at` gives the one at a rank, in numpy's own arithmetic."""
     if not count:
         raise ValueError("percentile: no values; use at least one")
+    rank, share = _rank(count, q)
+    return _between(at(rank), at(rank + 1), share) if share else at(rank)
+
+
+def _rank(count: int, q: float) -> tuple[int, float]:
+    """The rank below the percentile, counted from 0, and the share of the way to the next that it lies on."""
     if not 0 <= q <= 100:
         raise ValueError(f"percentile: q={q!r} is no percentage; use 0 to 100")
     rank = (count - 1) * (q / 100)
-    share = rank - floor(rank)
-    below = at(floor(rank))
-    above = at(floor(rank) + 1) if share else below
+    return floor(rank), rank - floor(rank)
+
+
+def _between(below: float, above: float, share: float) -> float:
+    """The value at that share of the way from one to the other."""
     if below == above:
         return below
     return below + (above - below) * share if share < 0.5 else above - (above - below) * (1 - share)

@@ -351,6 +351,34 @@ def test_jumping_over_equal_steps_changes_nothing_to_the_last_bit(requests, depl
         assert getattr(fast, column) == getattr(slow, column), column
 
 
+def unfolded_percentiles_agree(trace):
+    gaps = trace.gaps()
+    for q in (0, 50, 90, 99, 100):
+        if any(gaps):
+            assert trace.itl(q) == percentile(trace.pooled_gaps, q)
+            assert trace.itl(q) == pytest.approx(
+                percentile([gap for mine in gaps for gap in mine], q), abs=1e-12
+            )
+        for mine, own, end in zip(gaps, trace.own_itl(q), trace.finish, strict=True):
+            if end < inf:
+                assert own == pytest.approx(percentile(mine, q) if mine else 0, abs=1e-12)
+            else:
+                assert own == inf
+
+
+@settings(max_examples=100, deadline=None)
+@given(workloads(), deployments(), st.just(inf) | st.floats(0, 5))
+def test_percentiles_of_gaps_left_folded_are_those_of_all_gaps(requests, deployment, until):
+    unfolded_percentiles_agree(simulate(requests, deployment, until))
+
+
+@pytest.mark.parametrize("tokens", [20, 256, 1000])
+def test_and_where_runs_are_long_and_many(tokens):
+    engine = replace(OWN, policy=vllm, asynchronous=True)
+    for rate in (0.3, 1, 3):
+        unfolded_percentiles_agree(simulate(poisson(rate, 60, 0, 5000, tokens), Collocated(engine)))
+
+
 @settings(max_examples=100, deadline=None)
 @given(workloads(), deployments())
 def test_every_token_is_emitted_once_in_order_and_no_step_beats_the_hardware(requests, deployment):
