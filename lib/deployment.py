@@ -92,7 +92,7 @@ class PrefixAware:
 
     def __call__(self, arrival: Arrival, instances: Sequence[Busy]) -> int:
         """The instance for this request."""
-        prefixes = list(contents(arrival.job, 0, arrival.job.prompt // BLOCK_TOKENS))
+        prefixes = contents(arrival.job, 0, arrival.job.prompt // BLOCK_TOKENS)
         holders = set(range(len(instances)))
         for prefix in prefixes:
             narrower = holders & self.sent.get(prefix, set())

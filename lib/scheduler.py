@@ -9,9 +9,11 @@ when that step has been run.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat, takewhile
 from math import inf
+from sys import intern
 from typing import NamedTuple, Protocol
 
 from lib.kv_cache import BLOCK_TOKENS
@@ -219,44 +221,39 @@ class Blocks:
 
     def __init__(self, count: int) -> None:
         self.free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, count))
-        self.users: dict[int, int] = {}  # block -> requests that hold it
+        self.users = [0] * count  # requests that hold a block
         self.content: dict[int, object] = {}  # block -> what it can be found by
-        self.holders: dict[object, dict[int, None]] = {}  # and the other way round, oldest first
+        self.holders: dict[object, list[int]] = {}  # and the other way round, oldest first
 
-    def find(self, contents: Iterator[object]) -> list[int]:
+    def find(self, contents: Iterable[object]) -> list[int]:
         """The blocks that hold a prefix: one for each of the contents, up to the first that is nowhere."""
-        found = []
-        for content in contents:
-            holders = self.holders.get(content)
-            if not holders:
-                break
-            found.append(next(iter(holders)))
-        return found
+        return [holders[0] for holders in takewhile(bool, map(self.holders.get, contents)) if holders]
 
     def share(self, blocks: Sequence[int]) -> None:
         """One more request holds these blocks."""
+        users, free = self.users, self.free
         for block in blocks:
-            self.free.pop(block, None)
-            self.users[block] = self.users.get(block, 0) + 1
+            if not users[block]:
+                del free[block]
+            users[block] += 1
 
     def take(self, count: int) -> list[int]:
         """That many free blocks, the first of the free list; what they held is forgotten."""
-        taken = []
-        for _ in range(count):
-            block, _ = self.free.popitem(last=False)
-            if block in self.content:
-                content = self.content.pop(block)
-                del self.holders[content][block]
-                if not self.holders[content]:
-                    del self.holders[content]
+        taken = [self.free.popitem(last=False)[0] for _ in range(count)]
+        for block in taken:
             self.users[block] = 1
-            taken.append(block)
+            content = self.content.pop(block, None)
+            if content:
+                holders = self.holders[content]
+                holders.remove(block)
+                if not holders:
+                    del self.holders[content]
         return taken
 
     def label(self, block: int, content: object) -> None:
         """From now on the block is found by this content."""
         self.content[block] = content
-        self.holders.setdefault(content, {})[block] = None
+        self.holders.setdefault(content, []).append(block)
 
     def release(self, blocks: Sequence[int]) -> None:
         """A request gives up its blocks, the last first.
@@ -264,17 +261,17 @@ class Blocks:
         Those that nobody else holds are free: at the front of the list where they cannot be found, at the
         back where they can.
         """
-        unknown = []
+        users, free, known, unknown = self.users, self.free, self.content, []
         for block in reversed(blocks):
-            self.users[block] -= 1
-            if not self.users[block]:
-                if block in self.content:
-                    self.free[block] = None
+            users[block] -= 1
+            if not users[block]:
+                if block in known:
+                    free[block] = None
                 else:
                     unknown.append(block)
         for block in reversed(unknown):
-            self.free[block] = None
-            self.free.move_to_end(block, last=False)
+            free[block] = None
+            free.move_to_end(block, last=False)
 
 
 class VLLM:
@@ -434,7 +431,7 @@ class VLLM:
 
     def _fits(self, job: Job, found: Sequence[int]) -> bool:
         """Whether all that the job knows has room, beside what was promised to others."""
-        new = _blocks(job.known) - len(found) + sum([block in self.cache.free for block in found])
+        new = _blocks(job.known) - len(found) + sum([not self.cache.users[block] for block in found])
         if job.remote:
             new += sum(
                 [_blocks(other.known) - len(other.blocks) for other in self.running if other.prefilling]
@@ -522,7 +519,7 @@ def _blocks(tokens: int) -> int:
     return -(-tokens // BLOCK_TOKENS)
 
 
-def contents(job: Job, first: int, last: int) -> Iterator[object]:
+def contents(job: Job, first: int, last: int) -> list[tuple[str, int]]:
     """What the blocks `first` to `last` - 1 of a job can be found by: all its tokens up to their end.
 
     Tokens are named by the labelled parts that they come from. Generated ones all look the same, and the same
@@ -534,10 +531,14 @@ def contents(job: Job, first: int, last: int) -> Iterator[object]:
             parts[-1] = (GENERATED, parts[-1][1] + tokens)
         elif tokens:
             parts.append((label, tokens))
+    found: list[tuple[str, int]] = []
     before = 0
     for place, (label, tokens) in enumerate(parts):
-        whole = tuple(parts[:place])
         start = max(first, before // BLOCK_TOKENS)  # the first block that ends in this part
+        stop = min(last, (before + tokens) // BLOCK_TOKENS)
+        if start < stop:
+            name = intern(repr((parts[:place], label)))  # of all that comes before, and this
+            ends = range((start + 1) * BLOCK_TOKENS - before, stop * BLOCK_TOKENS - before + 1, BLOCK_TOKENS)
+            found += zip(repeat(name), ends)
         before += tokens
-        for block in range(start, min(last, before // BLOCK_TOKENS)):
-            yield whole, label, (block + 1) * BLOCK_TOKENS - before + tokens
+    return found
