@@ -74,6 +74,10 @@ class Collocated:
         """Nothing changes hands."""
         return 0.0
 
+    def moving(self, tokens: int) -> float:
+        """Nothing changes hands."""
+        return 0.0
+
     def copied(self, seconds: float, prefilled: tuple[float, float], free: float) -> tuple[float, float]:
         """Nothing changes hands."""
         return prefilled[1], prefilled[1]
@@ -129,16 +133,40 @@ class Pull:
     The request joins decode's queue when prefill is done. Once it is first in line and has its blocks, the
     copy starts with the next step that is launched. The first step launched at or after the copy's end
     notices it, and at that step's end the scheduler knows. A worker with nothing to do looks every
-    `idle_poll` seconds, or at the next thing to happen if that is later.
+    `idle_poll` seconds, or at the next thing to happen if that is later. With prefix caching in decode only
+    what its cache lacks crosses a link.
+
+    - `copy` may be a link that is `Shared`: copies queue for it, in each direction by themselves.
+    - `hold`: prefill keeps a prompt's blocks until it notices that they have been pulled. A slow link then
+      leaves prefill short of memory. (vLLM holds them; where memory is ample it makes no difference, and
+      leaving it out is faster to simulate.)
+    - `bidirectional` (and `hold`): decode keeps the blocks of a turn for `keep` seconds after its end. If the
+      session's next turn arrives before that, prefill pulls what it lacks of the history, the answer
+      included, unless that is less than `least` tokens. The defaults are vLLM's.
     """
 
-    copy: float | Link
+    copy: "float | Link | Shared"
     idle_poll: float = 0.0005
+    hold: bool = False
+    bidirectional: bool = False
+    keep: float = 480.0
+    least: int = 64
 
     def __post_init__(self) -> None:
-        checks.positive("Pull", idle_poll=self.idle_poll)
-        if not isinstance(self.copy, Link):
+        checks.positive("Pull", idle_poll=self.idle_poll, keep=self.keep)
+        checks.counts("Pull", least=self.least)
+        if not isinstance(self.copy, Link | Shared):
             checks.not_negative("Pull", copy=self.copy)
+
+    @property
+    def holds(self) -> bool:
+        """Whether prefill keeps blocks until they have been pulled."""
+        return self.hold or self.bidirectional
+
+    @property
+    def feeds_back(self) -> bool:
+        """Whether engines depend on what those behind them do."""
+        return self.holds or isinstance(self.copy, Shared)
 
 
 @dataclass(frozen=True)
@@ -165,6 +193,10 @@ class Disaggregated:
             raise ValueError(
                 "Disaggregated: handoff=Pull(...) is not in the textbook; use policy=vllm in decode"
             )
+        if isinstance(self.handoff, Pull) and self.handoff.holds and self.prefill.policy is textbook:
+            raise ValueError(
+                "Disaggregated: a Pull that holds blocks is not in the textbook; use policy=vllm in prefill"
+            )
         if self.prefill.model != self.decode.model:
             raise ValueError(
                 f"Disaggregated: prefill runs {self.prefill.model.name} and decode {self.decode.model.name}; "
@@ -186,11 +218,15 @@ class Disaggregated:
 
     def copy_seconds(self, request: Request) -> float:
         """Seconds that a request's cache is on its way when it is alone and leaves when prefill is done."""
+        return self.moving(request.prompt_tokens)
+
+    def moving(self, tokens: int) -> float:
+        """Seconds that the cache of so many tokens is on its way, alone."""
         way = self.handoff.copy if isinstance(self.handoff, Pull) else self.handoff
         if isinstance(way, Shared | Streamed):
             way = way.link
         if isinstance(way, Link):
-            return kv_cache.transfer_time(self.decode.model, request.prompt_tokens, way)
+            return kv_cache.transfer_time(self.decode.model, tokens, way)
         return way
 
     def copied(self, seconds: float, prefilled: tuple[float, float], free: float) -> tuple[float, float]:

@@ -81,6 +81,7 @@ class Jumper:
 
         self.seen_to = 0.0  # the next step is composed then, and knows what arrived up to then
         self.end = 0.0  # when the step composed last ends
+        self.resting = False  # nothing to run, as far as is known
         self.step = 0  # number of the next step
         self.running: dict[Rider, None] = {}  # in order of admission, with those that leave
         self.leaving: deque[Rider] = deque()  # have got their last token, but hold place and blocks
@@ -120,6 +121,8 @@ class Jumper:
 
     def run(self, until: float) -> None:
         """Play every step that is composed before `until`."""
+        if self.resting and not self.rest(until):
+            return
         while self.seen_to < until:
             begun = self.cruise(until) if self.smooth else None
             if begun is not None:
@@ -361,10 +364,10 @@ class Jumper:
         ahead = min(self.mail[0][0] if self.mail else inf, self.copies[0][0] if self.copies else inf)
         if self.copies:
             ahead = max(ahead, self.seen_to + self.idle_poll)
-        if ahead >= until:
-            return False
-        self.seen_to = max(self.seen_to, ahead)
-        return True
+        self.resting = ahead >= until
+        if not self.resting:
+            self.seen_to = max(self.seen_to, ahead)
+        return not self.resting
 
     # ------------------------------------------------------------ composing a step
 
@@ -495,7 +498,7 @@ class Jumper:
             rider.known = rider.job.prompt + rider.job.emitted
             if self.role != "prefill":
                 self.notes.span(rider.job.request, self.number, rider.first, len(self.log) - 1)
-        rider.computed, rider.order, rider.job.remote = 0, -1, False
+        rider.computed, rider.order, rider.job.remote = 0, -1, 0
         self.waiting.appendleft(rider)
         return freed
 
@@ -513,7 +516,7 @@ class Jumper:
         chunks, shapes, singles, context = [], [], 0, self.context
         for rider, tokens in pieces:
             past, job = rider.computed, rider.job
-            single = tokens == 1 and past >= job.prompt - job.remote
+            single = tokens == 1 and past >= job.prompt - (job.remote >= job.prompt)
             if not single:
                 shapes.append((tokens, past))
             else:

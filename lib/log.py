@@ -122,6 +122,8 @@ class Notes:
         never = array("d", [inf]) * requests
         self.prefill_start = never[:]
         self.prefill_end = never[:]
+        self.back_start = never[:]
+        self.back_end = never[:]
         self.copy_start = never[:]
         self.copy_end = never[:]
         self.decode_queue = never[:]
@@ -129,6 +131,7 @@ class Notes:
         self.first_token = never[:]
         self.finish = never[:]
         none = array("q", [-1]) * requests
+        self.sent, self.fetched = array("q", [0]) * requests, array("q", [0]) * requests  # tokens
         self.engine, self.first, self.last = none[:], none[:], none[:]  # the latest span
         self.earlier: dict[int, list[Span]] = {}
 

@@ -17,9 +17,9 @@ from sys import intern
 from typing import NamedTuple, Protocol
 
 from lib.kv_cache import BLOCK_TOKENS
+from lib.workload import GENERATED
 
 Part = tuple[str | int, int]  # a label, and how many tokens of its endless sequence
-GENERATED = "#7"
 NEVER = 1 << 62  # steps
 
 
@@ -30,19 +30,23 @@ class Job:
     - `request`: its row in the workload. `parts`: its prompt as labelled parts, for prefix caching.
     - `computed`: tokens whose keys and values are in the cache, or will be when the steps composed so far
       have run; `emitted`: tokens that have come out. `flying`: 1 while a token of its is being computed.
-    - `remote`: its prompt was computed elsewhere. `copying`: but the cache is not here yet.
+    - `remote`: so many of its first tokens were computed elsewhere. `copying`: but their cache is not here
+      yet; what is missing of it is computed here if it is less than `least` tokens.
     - `blocks`: the cache blocks that it holds; `hashed`: how many of them can be found by their content.
+      `kept`: it holds them after its end, until `free`.
     """
 
     request: int
     prompt: int
     output: int
     parts: tuple[Part, ...] = ()
-    remote: bool = False
+    remote: int = 0
     computed: int = 0
     emitted: int = 0
     flying: int = 0
     copying: bool = False
+    least: int = 1
+    kept: bool = False
     blocks: list[int] = field(default_factory=list)
     hashed: int = 0
 
@@ -76,7 +80,7 @@ class Plan(NamedTuple):
     Chunks go on where those of the step before ended. `context`: tokens that all decodes,
     and chunks that cost the same, attend to together. `emitting`: who emits a token at the end: the decodes,
     and whose chunk is its last. `preempted`: who lost its place and its blocks. `copies`: whose cache starts
-    to be copied in when the step starts.
+    to be copied in when the step starts, or need not be.
     """
 
     chunks: tuple[Chunk, ...]
@@ -123,6 +127,9 @@ class Scheduler(Protocol):
     def arrived(self, job: Job) -> None:
         """Note that a job's copy is here."""
 
+    def free(self, job: Job) -> None:
+        """Take the blocks of a job that has kept them beyond its end."""
+
 
 Policy = Callable[[Limits], Scheduler]
 
@@ -154,6 +161,9 @@ class Textbook:
 
     def arrived(self, job: Job) -> None:
         """Nothing to note: a job joins this queue when its copy is here."""
+
+    def free(self, job: Job) -> None:
+        """Nothing to take: memory is never short."""
 
     def plan(self) -> Plan | None:
         """Composition of the next step; it repeats until a decode finishes, or up to the last chunk."""
@@ -289,8 +299,9 @@ class VLLM:
     4. With prefix caching, a request starts after the longest prefix of whole blocks that the cache still
        holds, of all its tokens but the last.
     5. `long_prefill_token_threshold` caps what one request gets, unless it is the only one.
-    6. Whose prompt was computed elsewhere reserves blocks for all of it, waits outside the queue until the
-       copy is here, then computes its last prompt token again. Waiting for a copy costs no budget.
+    6. Whose prompt, or the beginning of it, was computed elsewhere reserves blocks for that, waits outside
+       the queue until the copy is here, then computes the rest: at least its last prompt token again. Waiting
+       for a copy costs no budget. Only what prefix caching has not found here is copied.
 
     A request that has computed all it knows emits a token at the end of the step. Asynchronously the next
     step is composed before that: the token in flight counts as known (`flying`), and a request that waits for
@@ -309,10 +320,15 @@ class VLLM:
         self.waiting.append(job)
 
     def arrived(self, job: Job) -> None:
-        """Note that a job's copy is here: all of its prompt but the last token counts as computed."""
+        """Note that a job's copy is here: it counts as computed, but for the last token of the prompt."""
         job.copying = False
-        job.computed = job.prompt - 1
-        self._label(job, job.prompt)
+        job.computed = min(job.remote, job.prompt - 1)
+        self._label(job, job.remote)
+
+    def free(self, job: Job) -> None:
+        """Take the blocks of a job that has kept them beyond its end."""
+        self.cache.release(job.blocks)
+        job.blocks = []
 
     # ------------------------------------------------------------ composing a step
 
@@ -322,8 +338,7 @@ class VLLM:
         crowd = len(self.running) + len(self.waiting) + len(self.copied)
         cap = self.limits.long_prefill_token_threshold if crowd > 1 else 0
         self._serve_running(step, cap)
-        if not step.preempted:
-            self._admit_copied(step)
+        if not step.preempted and self._admit_copied(step, cap):
             self._admit_waiting(step, cap)
         return step.plan(self._alike(step))
 
@@ -379,16 +394,21 @@ class VLLM:
 
     def _preempt(self, job: Job) -> None:
         self.cache.release(job.blocks)
-        job.blocks, job.hashed, job.computed, job.flying, job.remote = [], 0, 0, 0, False
+        job.blocks, job.hashed, job.computed, job.flying, job.remote = [], 0, 0, 0, 0
         self.waiting.appendleft(job)
 
-    def _admit_copied(self, step: "_Step") -> None:
+    def _admit_copied(self, step: "_Step", cap: int) -> bool:
+        """Let those in whose copy is here; False if one finds no blocks for the rest of its prompt."""
         for job in [job for job in self.copied if not job.copying]:
             if not step.left or len(self.running) >= self.limits.max_num_seqs:
-                return
+                return True
+            tokens = step.share(job.known - job.computed, cap)
+            if not self._extend(job, job.computed + tokens):
+                return False
             self.copied.remove(job)
             self.running.append(job)
-            self._compute(step, job, 1)
+            self._compute(step, job, tokens)
+        return True
 
     def _admit_waiting(self, step: "_Step", cap: int) -> None:
         while self.waiting and step.left and len(self.running) < self.limits.max_num_seqs:
@@ -400,8 +420,11 @@ class VLLM:
             self.cache.share(found)
             job.blocks, job.hashed = found, len(found)
             job.computed = len(found) * BLOCK_TOKENS
+            if job.copying and job.remote - job.computed < job.least:
+                job.copying, job.remote = False, 0
+                step.copies.append(job)
             if job.remote:
-                self._extend(job, job.prompt)
+                self._extend(job, job.remote)
                 if job.copying:
                     self.copied.append(job)
                     step.copies.append(job)
@@ -417,7 +440,7 @@ class VLLM:
         past = job.computed
         job.computed += tokens
         emits = job.computed == job.known + job.flying
-        single = tokens == 1 and past >= job.prompt - job.remote
+        single = tokens == 1 and past >= job.prompt - (job.remote >= job.prompt)
         self._label(job, min(job.computed, job.known))
         job.flying += emits
         step.add(Chunk(job, tokens, past, single), emits)
@@ -433,9 +456,8 @@ class VLLM:
         """Whether all that the job knows has room, beside what was promised to others."""
         new = _blocks(job.known) - len(found) + sum([not self.cache.users[block] for block in found])
         if job.remote:
-            new += sum(
-                [_blocks(other.known) - len(other.blocks) for other in self.running if other.prefilling]
-            )
+            begun = [other for other in self.running if other.prefilling] + self.copied
+            new += sum([_blocks(other.known) - len(other.blocks) for other in begun])
         return new <= len(self.cache.free)
 
     def _extend(self, job: Job, tokens: int) -> bool:
@@ -466,9 +488,8 @@ class VLLM:
             if job.flying:  # else it has been preempted since
                 job.flying -= 1
                 self._label(job, job.computed - job.flying)
-            if job.emitted == job.output:
-                self.cache.release(job.blocks)
-                job.blocks = []
+            if job.emitted == job.output and not job.kept:
+                self.free(job)
         finished = [job for job in plan.emitting if job.emitted == job.output]
         if finished:
             self.running = [job for job in self.running if job.emitted < job.output]

@@ -6,13 +6,10 @@ route from a request to an engine, and what happens between two pools.
 """
 
 import gc
-from array import array
-from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
-from itertools import accumulate
-from math import inf
+from heapq import heapify, heappop, heappush
+from itertools import count
+from math import inf, nextafter
 from operator import itemgetter
 from typing import Any
 
@@ -30,13 +27,14 @@ from lib.deployment import (
     alternate,
     least_loaded,
 )
-from lib.engine import Engine, Shapes, prices
+from lib.engine import Engine, prices
 from lib.hardware import L40S
 from lib.jumping import Jumper
 from lib.kv_cache import BLOCK_TOKENS
-from lib.log import Log, Notes, Run, Span
+from lib.log import Notes
 from lib.models import QWEN2_5_7B
-from lib.scheduler import Job, Plan, Scheduler, vllm
+from lib.scheduler import Job, vllm
+from lib.stepping import Instance
 from lib.trace import Step, Trace, percentile
 from lib.workload import Request
 
@@ -60,193 +58,14 @@ __all__ = [
 ]
 
 
-class Instance:
-    """One engine at work: its mail, its scheduler, and a log of what it ran."""
-
-    def __init__(
-        self, number: int, pool: Pool, notes: Notes, copies: Sequence[float], idle_poll: float, jump: bool
-    ) -> None:
-        self.number = number
-        self.role = pool.role
-        self.engine = pool.engine
-        self.notes = notes
-        self.jump = jump
-        self.copy_seconds = copies  # of each request
-        self.idle_poll = idle_poll
-        self.prices = prices(pool.engine)
-        self.scheduler: Scheduler = pool.engine.policy(pool.engine.limits)
-        self.mail: deque[tuple[float, Job]] = deque()  # what will have arrived when its time comes
-        self.received = 0
-        self.done: list[tuple[float, Job]] = []  # what a prefill engine has finished
-        self.ended = array("d")  # when requests were finished here
-        self.now = 0.0  # when the next step can start
-        self.queued: Plan | None = None  # asynchronously: composed while the step before it ran
-        self.copies: list[tuple[float, int, Job]] = []  # under way: (end, request, job), soonest first
-        self.again = False  # a composition that has only taken places away is followed by another
-        self.seen: list[Job] = []  # whose copy the queued step has found complete
-        self.log = Log()
-        self.open: dict[int, tuple[int, int]] = {}  # first and latest run in which one has emitted lately
-
-    def receive(self, time: float, job: Job) -> None:
-        """Hand over a job that arrives then; in order of time, and before `run` has got that far."""
-        self.mail.append((time, job))
-        self.received += 1
-
-    def load(self, now: float) -> int:
-        """Requests waiting or running at that time."""
-        self.run(now)
-        return self.received - bisect_right(self.ended, now)
-
-    def run(self, until: float) -> None:
-        """Play every step that starts before `until`."""
-        while self.now < until:
-            if not self.queued:
-                self.tell(self.seen)  # what a step without work has found is known at once
-                self.seen = []
-                self.compose()
-            if self.queued:
-                self.play(self.queued, until)
-            elif not self.seen and not self.again and not self.rest(until):
-                return
-
-    def compose(self) -> None:
-        """Queue the next step as seen from now, and hand it to the worker, which looks for copies."""
-        while self.mail and self.mail[0][0] <= self.now:
-            self.scheduler.add(self.mail.popleft()[1])
-        plan = self.scheduler.plan()
-        self.queued = plan if plan and (plan.chunks or plan.decodes) else None
-        self.again = bool(plan and plan.preempted and not self.queued)
-        for job in plan.preempted if plan else ():
-            self.close(job)
-        self.seen += self.look()
-        for job in plan.copies if plan else ():
-            end = self.now + self.copy_seconds[job.request]
-            self.notes.copy_start[job.request], self.notes.copy_end[job.request] = self.now, end
-            heappush(self.copies, (end, job.request, job))
-
-    def play(self, plan: Plan, until: float) -> None:
-        """Run the plan, repeated until something arrives, and note what came of it."""
-        seen, self.seen, self.queued = self.seen, [], None
-        run, ends = self.time(plan._replace(steps=1) if seen else plan, until)
-        self.note(plan, run, ends)
-        if run.steps > 1:
-            self.scheduler.repeat(plan, run.steps - 1, self.engine.asynchronous)
-        if self.engine.asynchronous:
-            self.now = ends[-2]
-            self.compose()
-        self.now = ends[-1]
-        for job in self.scheduler.advance(plan):
-            self.ended.append(self.now)
-            self.close(job)
-            if self.role == "prefill":
-                self.done.append((self.now, job))
-            else:
-                self.notes.finish[job.request] = self.now
-        self.tell(seen)
-        if seen and self.queued:
-            self.queued = self.queued._replace(steps=1)  # what was composed before knew less
-
-    def coming(self) -> float:
-        """When the next request arrives or the next copy ends."""
-        return min(self.mail[0][0] if self.mail else inf, self.copies[0][0] if self.copies else inf)
-
-    def rest(self, until: float) -> bool:
-        """Nothing to run: wait for the next event; False if that is not before `until`."""
-        ahead = self.coming()
-        if self.copies:
-            ahead = max(ahead, self.now + self.idle_poll)
-        if ahead >= until:
-            return False
-        self.now = max(self.now, ahead)
-        return True
-
-    def time(self, plan: Plan, until: float) -> tuple[Run, list[float]]:
-        """The run of those of the plan's steps that are composed before anything arrives, and their ends.
-
-        The ends are preceded by the start of the first. No step starts at `until` or later.
-        """
-        chunks: tuple[tuple[int, int, int], ...] = ()
-        shapes: Shapes = ()
-        if plan.chunks:
-            chunks = tuple([(chunk.job.request, chunk.tokens, chunk.past) for chunk in plan.chunks])
-            shapes = tuple([(chunk.tokens, chunk.past) for chunk in plan.chunks if not chunk.single])
-        batch = len(plan.decodes) + len(chunks) - len(shapes)
-        context = self.prices.context(batch, plan.context)
-        steps, coming = plan.steps if self.jump else 1, self.coming()
-        horizon = min(until, coming)
-        if steps > 1 and horizon < inf:
-            first = self.prices.seconds(shapes, batch, context)
-            steps = max(1, min(steps, int((horizon - self.now) / first) + 3))  # one more than start before it
-        seconds = list(self.prices.durations(shapes, batch, context, steps))
-        ends = list(accumulate(seconds, initial=self.now))
-        if steps > 1:
-            composed = bisect_left(ends, coming) + self.engine.asynchronous
-            del ends[max(1, min(composed, bisect_left(ends, until))) + 1 :]
-        preempted = tuple([job.request for job in plan.preempted]) if plan.preempted else ()
-        steps = len(ends) - 1
-        return Run(self.now, steps, chunks, shapes, batch, context, 0, preempted, seconds[:steps]), ends
-
-    def note(self, plan: Plan, run: Run, ends: Sequence[float]) -> None:
-        """Log a run, and what it is to the requests in it."""
-        number, notes = len(self.log), self.notes
-        for request, _, _ in run.chunks:
-            if notes.prefill_start[request] == inf:
-                notes.prefill_start[request] = run.start
-        joined = run.batch - len(plan.decodes)
-        for job in plan.emitting:
-            span = self.open.get(job.request)
-            if span and span[1] == number - 1:
-                self.open[job.request] = (span[0], number)
-                continue
-            if not job.emitted:
-                self.first(job, run.start, ends[1])
-            self.close(job)
-            self.open[job.request] = (number, number)
-            joined += job in plan.decodes
-        self.log.add(run._replace(joined=joined) if joined else run)
-
-    def close(self, job: Job) -> None:
-        """The span in progress of a job has ended."""
-        span = self.open.pop(job.request, None)
-        if span and self.role != "prefill":
-            self.notes.span(job.request, self.number, *span)
-
-    def first(self, job: Job, start: float, end: float) -> None:
-        """Note a job's first token here, emitted by the step from `start` to `end`."""
-        if self.role != "decode":
-            self.notes.prefill_end[job.request] = end
-        if self.role != "prefill":
-            self.notes.decode_start[job.request] = start
-            self.notes.first_token[job.request] = end
-
-    def open_spans(self) -> Iterator[tuple[int, Span]]:
-        """Where those who are not finished have emitted lately."""
-        if self.role != "prefill":
-            for row, span in self.open.items():
-                yield row, Span(self.number, *span)
-
-    def look(self) -> list[Job]:
-        """Whose copy has ended by now."""
-        found = []
-        while self.copies and self.copies[0][0] <= self.now:
-            found.append(heappop(self.copies)[2])
-        return found
-
-    def tell(self, jobs: Sequence[Job]) -> None:
-        """The scheduler learns now that these copies are here."""
-        for job in jobs:
-            self.notes.decode_queue[job.request] = self.now
-            self.scheduler.arrived(job)
-
-
 def simulate(
     requests: Iterable[Request], deployment: Deployment, until: float = inf, jump: bool = True
 ) -> Trace:
     """Play the workload on the deployment, to its end or `until` that many seconds. Returns the `Trace`.
 
-    Pool after pool: requests are handed out to a pool's engines in order of time, each engine plays its
-    steps, and what the pool has finished is the next one's mail. `jump=False` plays every step by itself;
-    the result is the same to the last bit.
+    Requests are handed out to a pool's engines in order of time, each engine plays its steps, and what the
+    pool has finished is the next one's mail. `jump=False` plays every step by itself; the result is the same
+    to the last bit.
 
     ValueError where the workload is empty or out of order, or a request fits into no engine's cache.
     """
@@ -254,79 +73,188 @@ def simulate(
     _refuse_impossible(rows, deployment.pools)
     collecting = gc.isenabled()
     gc.disable()  # nothing here is cyclic, and looking for cycles takes a quarter of the time
+    fleet = _Fleet(rows, deployment, until, jump)
     try:
-        return _simulate(rows, deployment, until, jump)
+        fleet.play()
+        return fleet.trace()
     finally:
         if collecting:
             gc.enable()
 
 
-def _simulate(rows: tuple[Request, ...], deployment: Deployment, until: float, jump: bool) -> Trace:
-    pools = deployment.pools
-    notes = Notes(len(rows))
-    seconds = [deployment.copy_seconds(request) for request in rows] if len(pools) > 1 else []
-    idle_poll = deployment.pull.idle_poll if deployment.pull else 0.0
-    engines: list[Instance | Jumper] = []
-    mail: Iterable[tuple[float, Job]] = _arrivals(rows, one_pool=len(pools) == 1)
-    done: list[tuple[float, Job]] = []
-    for pool in pools:
-        if pool is not pools[0]:
-            mail = _handed_over(done, rows, notes, seconds, deployment)
-        numbers = range(len(engines), len(engines) + pool.count)
-        members = [_instance(i, pool, notes, seconds, idle_poll, jump) for i in numbers]
-        route = deployment.route() if isinstance(deployment.route, type) else deployment.route
-        for turn, (time, job) in enumerate(mail):
-            if time < until:
-                members[route(Arrival(turn, time, job), members)].receive(time, job)
+class _Fleet:
+    """All engines of a deployment, and what passes between them."""
+
+    def __init__(self, rows: tuple[Request, ...], deployment: Deployment, until: float, jump: bool) -> None:
+        self.rows = rows
+        self.deployment = deployment
+        self.until = until
+        self.pull = deployment.pull
+        self.feeds_back = self.pull is not None and self.pull.feeds_back
+        self.notes = Notes(len(rows))
+        self.pools: list[list[Instance | Jumper]] = []
+        for pool in deployment.pools:
+            first = sum([len(members) for members in self.pools])
+            self.pools.append([self._engine(first + i, pool, jump) for i in range(pool.count)])
+        self.routes = [
+            deployment.route() if isinstance(deployment.route, type) else deployment.route for _ in self.pools
+        ]
+        self.turns = [0 for _ in self.pools]
+        self.arrivals = self._arrivals()
+        self.next_arrival = next(self.arrivals, None)
+        self.handed_over: list[tuple[float, int, Job]] = []  # to decode: (time, number, job)
+        self.numbers = count()
+        self.free = [0.0, 0.0]  # when a shared link is free, to decode and back
+        self.held: dict[int, tuple[Instance, Job]] = {}  # who keeps blocks for the copy of a request
+        self.latest: dict[int, tuple[float, Instance, Job]] = {}  # session -> end of its turn, who keeps that
+
+    def _engine(self, number: int, pool: Pool, jump: bool) -> Instance | Jumper:
+        """An engine at work; the one that jumps where it can."""
+        idle_poll = self.pull.idle_poll if self.pull else 0.0
+        if not jump or self.feeds_back or pool.engine.policy is not vllm or pool.engine.prefix_caching:
+            return Instance(number, pool, self.notes, self.copy, idle_poll, jump and not self.feeds_back)
+        seconds: Sequence[float] = ()
+        if pool.role == "decode":
+            seconds = [self.deployment.copy_seconds(request) for request in self.rows]
+        return Jumper(number, pool.role, pool.engine, self.notes, seconds, idle_poll)
+
+    # ------------------------------------------------------------ the event loop
+
+    def play(self) -> None:
+        """Play everything that happens before `until`.
+
+        Pool after pool. What decode does is of no concern to prefill, as a rule: then prefill plays to the
+        end, decode follows, and that is all. Where it is, all engines play what happens at one moment, and
+        then at the next.
+        """
+        limit = 0.0
+        while limit < self.until:
+            limit = min(nextafter(self.moment(), inf), self.until) if self.feeds_back else self.until
+            for place, members in enumerate(self.pools):
+                self.hand_out(place, limit)
+                for engine in members:
+                    engine.run(limit)
+                self.collect(place)
+
+    def trace(self) -> Trace:
+        """What came of it."""
+        engines = [engine for members in self.pools for engine in members]
+        for engine in engines:
+            for row, span in engine.open_spans():
+                self.notes.span(row, *span)
+        logs = [(engine.role, prices(engine.engine), engine.log) for engine in engines]
+        return Trace(self.rows, self.deployment, logs, self.notes, self.until)
+
+    def moment(self) -> float:
+        """When the next thing happens."""
+        moments = [
+            engine.next() for members in self.pools for engine in members if isinstance(engine, Instance)
+        ]
+        if self.next_arrival:
+            moments.append(self.next_arrival[0])
+        if self.handed_over:
+            moments.append(self.handed_over[0][0])
+        return min(moments)
+
+    def hand_out(self, place: int, limit: float) -> None:
+        """Send each of a pool's engines what has arrived for it before `limit`."""
+        members, route = self.pools[place], self.routes[place]
+        for turn, (time, job) in enumerate(self._mail(place, limit), self.turns[place]):
+            members[route(Arrival(turn, time, job), members)].receive(time, job)
+            self.turns[place] = turn + 1
             if turn % 10_000 == 9_999:  # keep no more than that in memory
                 for member in members:
-                    member.run(min(time, until))
-        for member in members:
-            member.run(until)
-        done = sorted([item for member in members for item in member.done], key=itemgetter(0))
-        engines += members
-    for engine in engines:
-        for row, span in engine.open_spans():
-            notes.span(row, *span)
-    logs = [(engine.role, prices(engine.engine), engine.log) for engine in engines]
-    return Trace(rows, deployment, logs, notes, until)
+                    member.run(time)
 
+    def _mail(self, place: int, limit: float) -> Iterator[tuple[float, Job]]:
+        """What arrives at a pool before `limit`, in order of time."""
+        if place:
+            while self.handed_over and self.handed_over[0][0] < limit:
+                time, _, job = heappop(self.handed_over)
+                yield time, job
+            return
+        while self.next_arrival and self.next_arrival[0] < limit:
+            arrival, self.next_arrival = self.next_arrival, next(self.arrivals, None)
+            if self.pull and self.pull.bidirectional:
+                self.find_history(*arrival)
+            yield arrival
 
-def _arrivals(rows: Sequence[Request], one_pool: bool) -> Iterator[tuple[float, Job]]:
-    """The first pool's mail: all requests; where another pool follows, for one token each."""
-    for row, request in enumerate(rows):
-        parts = request.prompt if isinstance(request.prompt, tuple) else ()
-        output = request.output_tokens if one_pool else 1
-        yield request.arrival, Job(row, request.prompt_tokens, output, parts)
+    def _arrivals(self) -> Iterator[tuple[float, Job]]:
+        """The first pool's mail: all requests; where another pool follows, for one token each."""
+        one_pool, kept = len(self.pools) == 1, self.pull is not None and self.pull.holds
+        for row, request in enumerate(self.rows):
+            parts = request.prompt if isinstance(request.prompt, tuple) else ()
+            output = request.output_tokens if one_pool else 1
+            yield request.arrival, Job(row, request.prompt_tokens, output, parts, kept=kept)
 
+    def collect(self, place: int) -> None:
+        """Take what a pool has finished, and pass it on."""
+        done = [(time, job, engine) for engine in self.pools[place] for time, job in engine.done]
+        for time, job, engine in sorted(done, key=itemgetter(0)):
+            if job.kept and isinstance(engine, Instance):
+                self.keep(place, time, job, engine)
+            if place < len(self.pools) - 1:
+                self.hand_over(time, job)
+        for engine in self.pools[place]:
+            engine.done.clear()
 
-def _instance(
-    number: int, pool: Pool, notes: Notes, copies: Sequence[float], idle_poll: float, jump: bool
-) -> Instance | Jumper:
-    """An engine at work; where the rules are vLLM's, the one that jumps."""
-    if jump and pool.engine.policy is vllm and not pool.engine.prefix_caching:
-        return Jumper(number, pool.role, pool.engine, notes, copies, idle_poll)
-    return Instance(number, pool, notes, copies, idle_poll, jump)
-
-
-def _handed_over(
-    done: Sequence[tuple[float, Job]],
-    rows: Sequence[Request],
-    notes: Notes,
-    seconds: Sequence[float],
-    deployment: Deployment,
-) -> list[tuple[float, Job]]:
-    """The decode pool's mail from what prefill has done: with the cache, or before it if decode pulls it."""
-    mail, free, pulled = [], 0.0, deployment.pull is not None
-    for time, job in done:
-        row = job.request
-        if not pulled:
+    def hand_over(self, time: float, job: Job) -> None:
+        """Prefill is done: the request joins decode's mail, with its cache, or before it if decode pulls."""
+        row, tokens, pull, notes = job.request, job.prompt, self.pull, self.notes
+        notes.sent[row] = tokens
+        if not pull:
             prefilled = (notes.prefill_start[row], time)
-            notes.copy_start[row], free = deployment.copied(seconds[row], prefilled, free)
-            notes.copy_end[row] = notes.decode_queue[row] = time = free
-        after = Job(row, job.prompt, rows[row].output_tokens, job.parts, remote=True, copying=pulled)
-        mail.append((time, after))
-    return sorted(mail, key=itemgetter(0))
+            seconds = self.deployment.copy_seconds(self.rows[row])
+            notes.copy_start[row], time = self.deployment.copied(seconds, prefilled, self.free[0])
+            notes.copy_end[row] = notes.decode_queue[row] = self.free[0] = time
+        after = Job(row, tokens, self.rows[row].output_tokens, job.parts, tokens, copying=pull is not None)
+        after.kept = pull is not None and pull.bidirectional
+        heappush(self.handed_over, (time, next(self.numbers), after))
+
+    # ------------------------------------------------------------ copies, and who keeps blocks for them
+
+    def copy(self, engine: Instance, job: Job) -> float:
+        """Start the copy that `engine` pulls; when it will have ended, and who keeps its blocks will know."""
+        row, back, notes = job.request, engine.role == "prefill", self.notes
+        tokens = job.remote - job.computed if job.copying else 0
+        start, seconds = engine.now, self.deployment.moving(tokens) if tokens else 0.0
+        if tokens and self.pull and isinstance(self.pull.copy, Shared):
+            start = max(start, self.free[back])
+            self.free[back] = start + seconds
+        end = start + seconds
+        if not back:
+            notes.copy_start[row], notes.copy_end[row], notes.sent[row] = start, end, tokens
+        elif tokens:
+            notes.back_start[row], notes.back_end[row], notes.fetched[row] = start, end, tokens
+        if row in self.held:
+            keeper, kept = self.held.pop(row)
+            heappush(keeper.copies, (end, kept.request, kept))
+        return end
+
+    def keep(self, place: int, time: float, job: Job, engine: Instance) -> None:
+        """An engine keeps the blocks of what it has finished: prefill until the pull, decode for a while."""
+        if place == 0:
+            self.held[job.request] = engine, job
+        elif self.pull:
+            session = self.rows[job.request].session
+            if session is not None:
+                self.latest[session] = time, engine, job
+            heappush(engine.copies, (time + self.pull.keep, job.request, job))
+
+    def find_history(self, time: float, job: Job) -> None:
+        """A turn arrives: if decode still keeps the one before, prefill may pull what it lacks of it."""
+        request, pull = self.rows[job.request], self.pull
+        if request.session is None or request.session not in self.latest or pull is None:
+            return
+        end, engine, before = self.latest[request.session]
+        expiry = end + pull.keep
+        tokens = workload.history(self.rows[before.request], request)
+        if tokens and end <= time < expiry:
+            del self.latest[request.session]
+            engine.copies.remove((expiry, before.request, before))
+            heapify(engine.copies)
+            self.held[job.request] = engine, before
+            job.remote, job.copying, job.least = min(tokens, job.prompt), True, pull.least
 
 
 def _refuse_impossible(rows: Sequence[Request], pools: Sequence[Pool]) -> None:

@@ -79,8 +79,8 @@ class _Longest:
         return self.unfolded[run]
 
 
-STARTS = ("prefill_start", "copy_start", "decode_start")
-ENDS = ("prefill_end", "copy_end", "decode_queue", "first_token", "finish")
+STARTS = ("prefill_start", "back_start", "copy_start", "decode_start")
+ENDS = ("prefill_end", "back_end", "copy_end", "decode_queue", "first_token", "finish")
 
 
 class Trace:
@@ -153,6 +153,26 @@ class Trace:
         return list(self._notes.prefill_end)
 
     @cached_property
+    def fetched_tokens(self) -> list[int]:
+        """Of how many tokens of each prompt prefill pulled the cache back from decode."""
+        return list(self._notes.fetched)
+
+    @cached_property
+    def sent_tokens(self) -> list[int]:
+        """Of how many tokens of each prompt the cache moved to decode."""
+        return list(self._notes.sent)
+
+    @cached_property
+    def back_start(self) -> list[float]:
+        """When the cache of earlier turns began to move back to prefill; infinite where none does."""
+        return list(self._notes.back_start)
+
+    @cached_property
+    def back_end(self) -> list[float]:
+        """When all of it had arrived."""
+        return list(self._notes.back_end)
+
+    @cached_property
     def copy_start(self) -> list[float]:
         """When the cache began to move to decode; with one pool `prefill_end`, like the next three."""
         return self._moments("copy_start")
@@ -214,20 +234,29 @@ class Trace:
         decode's scheduler knows that it is here. `decode queue`: until a place and blocks are free, before
         the copy if decode pulls it, and until a step takes the request in. `first step`: that step. Without a
         second engine all but the first two are 0. Infinite where there is no first token. "Exactly" is meant
-        for the correctly rounded sum, `math.fsum`.
+        for the correctly rounded sum, `math.fsum`. Where prefill pulls from decode, `way back` is that pull
+        and not in the queue.
         """
-        names = ("queue", "prefill", "transfer", "notice", "decode queue", "first step")
+        names = ["queue", "prefill", "transfer", "notice", "decode queue", "first step"]
         before = [self.arrival, self.prefill_start, self.prefill_end, self.copy_start]
         after = [self.copy_end, self.decode_queue, self.decode_start, self.first_token]
+        back = [
+            end - start if start < inf else 0.0
+            for start, end in zip(self.back_start, self.back_end, strict=True)
+        ]
         rows = []
-        for arrival, start, done, leaves, ends, known, joins, first in zip(*before, *after, strict=True):
+        for arrival, start, done, leaves, ends, known, joins, first, way in zip(
+            *before, *after, back, strict=True
+        ):
             if first == inf:
-                rows.append([inf] * 6)
+                rows.append([inf] * 7)
                 continue
-            queue = start - arrival
-            later = [ends - leaves, known - ends, (leaves - done) + (joins - known), first - joins]
+            queue = start - arrival - way
+            later = [ends - leaves, known - ends, (leaves - done) + (joins - known), first - joins, way]
             prefill = fsum([first - arrival, -queue, *[-part for part in later]])
             rows.append([queue, prefill, *later])
+        if self.deployment.pull and self.deployment.pull.bidirectional:
+            names.append("way back")
         return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
     @cached_property

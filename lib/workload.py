@@ -10,7 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Real
+from operator import attrgetter
 from pathlib import Path
+
+from lib import checks
+
+GENERATED = "#7"  # the label of generated tokens
 
 Prompt = int | tuple[tuple[str, int], ...]
 
@@ -22,11 +27,14 @@ class Request:
     A prompt is a number of tokens, or, where it matters which tokens they are (prefix caching), a tuple of
     `(label, n)`: the first n tokens of the endless sequence of that label. Equal labels mean equal tokens,
     different labels share none. Generated tokens are the label "#7".
+
+    Requests with the same `session` are the turns of a conversation, each of which continues the one before.
     """
 
     arrival: float
     prompt: Prompt
     output_tokens: int
+    session: int | None = None
 
     def __post_init__(self) -> None:
         fault = _fault(self)
@@ -59,6 +67,10 @@ def _fault(request: Request) -> str:
         return f"prompt={prompt!r} is too short; use at least 1 token"
     if not _is_count(request.output_tokens):
         return f"output_tokens={request.output_tokens!r} is not a count; use a whole number of at least 1"
+    if request.session is not None and (
+        isinstance(request.session, bool) or not isinstance(request.session, int)
+    ):
+        return f"session={request.session!r} is no session; use a whole number, or None"
     return ""
 
 
@@ -95,6 +107,44 @@ def poisson(
         now += gap(rate)
         requests.append(Request(now, prompt, output_tokens))
     return tuple(requests)
+
+
+def sessions(
+    rate: float, count: int, turns: int, seed: int, first: int, answer: int, message: int, pause: float
+) -> tuple[Request, ...]:
+    """`count` conversations that begin at random, `rate` a second on average, in order of arrival.
+
+    The first prompt has `first` tokens, every answer `answer`; each later turn sends all that was said and
+    `message` tokens more, `pause` seconds after the turn before. (That is a fixed time, not one after the
+    answer: choose it longer than an answer takes.)
+    """
+    checks.counts("sessions", turns=turns, first=first, answer=answer, message=message)
+    checks.not_negative("sessions", pause=pause)
+    requests = []
+    for session, begin in enumerate(poisson(rate, count, seed)):
+        prompt: tuple[tuple[str, int], ...] = ((f"prompt {session}", first),)
+        for turn in range(turns):
+            requests.append(Request(begin.arrival + turn * pause, prompt, answer, session))
+            prompt = (*prompt, (GENERATED, answer), (f"message {session}.{turn}", message))
+    return tuple(sorted(requests, key=attrgetter("arrival")))
+
+
+def history(before: Request, turn: Request) -> int:
+    """How many tokens at the beginning of a turn's prompt have keys and values left by the turn before.
+
+    Those of its prompt and of its answer, but for the answer's last token, which nothing was computed after;
+    up to the first that is another one now. None of prompts that are mere numbers.
+    """
+    same = 0
+    if isinstance(before.prompt, tuple) and isinstance(turn.prompt, tuple):
+        cached = (*before.prompt, (GENERATED, before.output_tokens - 1))
+        for (label, tokens), (now, length) in zip(cached, turn.prompt, strict=False):
+            if label != now:
+                break
+            same += min(tokens, length)
+            if tokens != length:
+                break
+    return same
 
 
 COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")

@@ -29,7 +29,7 @@ from lib.simulator import (
     percentile,
     simulate,
 )
-from lib.workload import Request, poisson
+from lib.workload import Request, poisson, sessions
 
 PUBLISHED = tomllib.loads(
     (Path(lib.data.__file__).parent / "published.toml").read_text(), parse_float=Decimal
@@ -461,6 +461,190 @@ def test_arrivals_at_the_very_ends_of_steps_change_nothing_about_it():
             assert list(fast.steps()) == list(slow.steps())
 
 
+# ------------------------------------------------------------------------------------ what flows back
+
+REAL = replace(OWN, policy=vllm, asynchronous=True)
+CACHED = replace(REAL, prefix_caching=True)
+SLOW = Link("slow", 1e8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    workloads(),
+    engines(),
+    st.sampled_from([0.0, 0.125, 0.3]),
+    st.integers(1, 2),
+    st.just(inf) | st.floats(0, 5),
+)
+def test_blocks_that_are_held_change_nothing_where_they_are_plenty(requests, engine, copy, pools, until):
+    engine = replace(engine, policy=vllm, kv_blocks=2000)
+    free, held = (
+        simulate(
+            requests,
+            Disaggregated(engine, engine, pools, pools, Pull(copy, hold=hold)),
+            until,
+        )
+        for hold in (False, True)
+    )
+    assert list(free.steps()) == list(held.steps())
+    for column in COLUMNS:
+        assert getattr(free, column) == getattr(held, column), column
+
+
+def test_and_a_shared_link_that_is_never_busy_is_like_one_for_everybody():
+    fast = Link("fast", 1e15)
+    for pools in (1, 2):
+        traces = [
+            simulate(poisson(1, 40, 0, 3000, 30), Disaggregated(REAL, REAL, pools, pools, Pull(way)))
+            for way in (fast, Shared(fast))
+        ]
+        assert list(traces[0].steps()) == list(traces[1].steps())
+        assert traces[0].ttft == traces[1].ttft
+
+
+def test_copies_that_decode_pulls_over_a_shared_link_queue():
+    requests = [Request(0, 1000, 5)] * 4
+    for n_decode in (1, 4):
+        trace = simulate(requests, Disaggregated(REAL, REAL, 4, n_decode, Pull(Shared(SLOW))))
+        starts, ends = sorted(trace.copy_start), sorted(trace.copy_end)
+        assert starts[1:] == ends[:-1]
+        seconds = 1000 * QWEN2_5_7B.kv_bytes_per_token / SLOW.bandwidth
+        assert [end - start for start, end in zip(starts, ends, strict=True)] == pytest.approx([seconds] * 4)
+
+
+def test_a_slow_link_holds_prefill_up_once_its_memory_is_full_of_what_nobody_has_pulled_yet():
+    tight = replace(REAL, kv_blocks=2 * 64 + 1)  # two prompts of 1,024 tokens
+    requests = [Request(0, 1024, 5)] * 6
+    waits = {}
+    for hold in (False, True):
+        deployment = Disaggregated(tight, REAL, handoff=Pull(1.0, hold=hold))
+        waits[hold] = simulate(requests, deployment)
+    assert max(waits[False].prefill_start) < 1
+    starts, ends = waits[True].prefill_start, waits[True].copy_end
+    assert starts[1] < 1 < starts[2]
+    for earlier, later in ((0, 2), (1, 3), (2, 4), (3, 5)):  # a place is free when a pull has been noticed
+        assert ends[earlier] <= starts[later] <= ends[earlier] + 0.3
+    assert waits[True].completed == 6
+
+
+def talk(turns=3, first=2000, answer=300, message=100, pause=30.0, rate=0.1, count=3):
+    return sessions(rate, count, turns, 0, first, answer, message, pause)
+
+
+def split(prefill=REAL, decode=REAL, copy=PCIE_4, **options):
+    return Disaggregated(prefill, decode, handoff=Pull(copy, **options))
+
+
+def computed(trace):
+    """Tokens of prompts that prefill computes, per request."""
+    tokens = [0] * len(trace)
+    for step in trace.steps():
+        if trace.roles[step.engine] == "prefill":
+            for row, (chunk, _) in step.chunks.items():
+                tokens[row] += chunk
+    return tokens
+
+
+def test_reuse_in_one_direction_and_in_both_is_counted_by_hand():
+    requests = [row for row in talk(count=1)]
+    prompts = [2000, 2400, 2800]
+    assert [row.prompt_tokens for row in requests] == prompts
+    none = simulate(requests, split())
+    assert (computed(none), none.sent_tokens, none.fetched_tokens) == (prompts, prompts, [0, 0, 0])
+    prefill = simulate(requests, split(CACHED))
+    assert computed(prefill) == [2000, 400, 400]  # whole blocks of 16: 2,000 and 2,400 are
+    assert prefill.sent_tokens == prompts
+    both = simulate(requests, split(CACHED, CACHED, bidirectional=True))
+    assert both.fetched_tokens == [0, 299, 299]  # nothing was computed after an answer's last token
+    assert computed(both) == [2000, 101, 101]
+    assert both.sent_tokens == [2000, 2400 - 2288, 2800 - 2688]  # 2,299 and 2,699 in whole blocks
+    assert percentile(both.ttft[1:], 50) < percentile(prefill.ttft[1:], 50) < percentile(none.ttft[1:], 50)
+
+
+def test_without_a_cache_of_its_own_prefill_pulls_the_whole_history_back():
+    both = simulate(talk(count=1), split(bidirectional=True))
+    assert both.fetched_tokens == [0, 2299, 2699]
+    assert computed(both) == [2000, 101, 101]
+    assert both.sent_tokens == [2000, 2400, 2800]
+
+
+@pytest.mark.parametrize(
+    ("change", "fetched"),
+    [
+        ({"keep": 1.0}, [0, 0, 0]),  # gone when the next turn comes
+        ({"least": 300}, [0, 0, 0]),  # not worth it
+        ({"least": 299}, [0, 299, 299]),
+    ],
+)
+def test_a_history_is_pulled_if_it_is_still_there_and_long_enough(change, fetched):
+    trace = simulate(talk(count=1), split(CACHED, CACHED, bidirectional=True, **change))
+    assert trace.fetched_tokens == fetched
+    assert trace.completed == 3
+
+
+def test_an_edited_history_is_pulled_up_to_the_edit():
+    first, second, _ = talk(count=1)
+    edited = replace(second, prompt=(second.prompt[0], ("other", 300), second.prompt[2]))
+    trace = simulate([first, edited], split(bidirectional=True))
+    assert trace.fetched_tokens == [0, 2000]
+    assert computed(trace) == [2000, 400]
+
+
+def test_kept_conversations_fill_decode_until_their_time_is_up():
+    tight = replace(REAL, kv_blocks=2 * 150 + 1)
+    requests = [Request(float(i), 2000, 300, session=i) for i in range(4)]
+    deployment = Disaggregated(REAL, tight, handoff=Pull(0.02, bidirectional=True, keep=60))
+    trace = simulate(requests, deployment)
+    assert trace.completed == 4
+    assert max(trace.copy_start[:2]) < 10
+    assert [start - end for start, end in zip(trace.copy_start[2:], trace.finish[:2], strict=True)] == (
+        pytest.approx([60, 60], abs=0.1)
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(32, 400),
+    st.integers(1, 200),
+    st.integers(1, 100),
+    st.floats(0.5, 20),
+    st.integers(1, 2),
+    st.sampled_from([PCIE_4, Shared(PCIE_4), Shared(SLOW), 0.0, 0.05]),
+    st.booleans(),
+)
+def test_laws_of_conversations(first, answer, message, pause, pools, copy, asynchronous):
+    requests = sessions(1, 4, 3, 1, first, answer, message, pause)
+    cached = replace(CACHED, asynchronous=asynchronous)
+    way = Pull(copy, bidirectional=True)
+    trace = simulate(requests, Disaggregated(cached, cached, pools, pools, way, route=PrefixAware))
+    assert trace.completed == len(requests)
+    parts = trace.ttft_parts
+    assert max(parts["way back"]) > 0 or max(trace.fetched_tokens) == 0 or copy == 0.0
+    for row, request in enumerate(requests):
+        assert fsum([column[row] for column in parts.values()]) == trace.ttft[row]
+        assert all(column[row] >= -1e-12 for column in parts.values())
+        assert len(trace.emitted()[row]) == request.output_tokens
+        moved = trace.sent_tokens[row] + trace.fetched_tokens[row]
+        assert moved <= request.prompt_tokens
+        if trace.fetched_tokens[row]:
+            assert trace.prefill_start[row] >= trace.back_end[row] >= trace.back_start[row] >= request.arrival
+            tokens = trace.fetched_tokens[row]
+            link = copy.link if isinstance(copy, Shared) else copy
+            if isinstance(link, Link):
+                took = trace.back_end[row] - trace.back_start[row]
+                assert took == pytest.approx(link.time(tokens * QWEN2_5_7B.kv_bytes_per_token), abs=1e-9)
+    for row, tokens in enumerate(computed(trace)):
+        assert 1 <= tokens <= requests[row].prompt_tokens
+
+
+def test_what_flows_back_stops_where_it_is_told_to():
+    whole = simulate(talk(), split(CACHED, CACHED, bidirectional=True))
+    moment = whole.back_start[-1]
+    cut = simulate(talk(), split(CACHED, CACHED, bidirectional=True), until=moment)
+    assert cut.back_start[-1] == inf
+    assert cut.ttft[0] == whole.ttft[0]
+
+
 # ------------------------------------------------------------------------------------ bad input
 
 
@@ -516,6 +700,12 @@ def test_a_request_that_no_empty_cache_could_hold_is_refused_by_row():
         (lambda: Disaggregated(OWN, OWN, handoff=Pull(0.1)), r"handoff=Pull\(...\) is not in the textbook"),
         (lambda: Pull(-0.1), "Pull: copy=-0.1"),
         (lambda: Pull(0.1, idle_poll=0), "Pull: idle_poll=0"),
+        (lambda: Pull(0.1, keep=0), "Pull: keep=0"),
+        (lambda: Pull(0.1, least=0), "Pull: least=0"),
+        (
+            lambda: Disaggregated(OWN, replace(OWN, policy=vllm), handoff=Pull(0.1, hold=True)),
+            "holds blocks is not in the textbook; use policy=vllm in prefill",
+        ),
     ],
 )
 def test_what_a_policy_does_not_know_is_refused(make, message):
