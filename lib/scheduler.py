@@ -9,7 +9,7 @@ when that step has been run.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import repeat, takewhile
 from math import inf
@@ -235,11 +235,19 @@ class Blocks:
         self.content: dict[int, object] = {}  # block -> what it can be found by
         self.holders: dict[object, list[int]] = {}  # and the other way round, oldest first
 
-    def find(self, contents: Iterable[object]) -> list[int]:
-        """The blocks that hold a prefix: one for each of the contents, up to the first that is nowhere."""
+    def find(self, job: "Job", last: int) -> list[int]:
+        """The blocks that hold the longest prefix of a job's first `last` blocks."""
+        return self.look_up(contents(job, 0, last))
+
+    def look_up(self, contents: Iterable[object]) -> list[int]:
+        """One block for each of the contents, up to the first that is nowhere."""
         return [holders[0] for holders in takewhile(bool, map(self.holders.get, contents)) if holders]
 
-    def share(self, blocks: Sequence[int]) -> None:
+    def idle(self, blocks: Iterable[int]) -> int:
+        """How many of these blocks nobody holds."""
+        return sum([not self.users[block] for block in blocks])
+
+    def share(self, blocks: list[int]) -> None:
         """One more request holds these blocks."""
         users, free = self.users, self.free
         for block in blocks:
@@ -265,7 +273,7 @@ class Blocks:
         self.content[block] = content
         self.holders.setdefault(content, []).append(block)
 
-    def release(self, blocks: Sequence[int]) -> None:
+    def release(self, blocks: list[int]) -> None:
         """A request gives up its blocks, the last first.
 
         Those that nobody else holds are free: at the front of the list where they cannot be found, at the
@@ -308,12 +316,12 @@ class VLLM:
     its last one keeps place and blocks, but gets nothing.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, blocks: type[Blocks] = Blocks) -> None:
         self.limits = limits
         self.waiting: deque[Job] = deque()
         self.copied: list[Job] = []  # blocks reserved, copy under way or here
         self.running: list[Job] = []
-        self.cache = Blocks(limits.blocks)
+        self.cache = blocks(limits.blocks)
 
     def add(self, job: Job) -> None:
         """Let a job join the queue."""
@@ -420,20 +428,26 @@ class VLLM:
             self.cache.share(found)
             job.blocks, job.hashed = found, len(found)
             job.computed = len(found) * BLOCK_TOKENS
-            if job.copying and job.remote - job.computed < job.least:
-                job.copying, job.remote = False, 0
-                step.copies.append(job)
-            if job.remote:
-                self._extend(job, job.remote)
-                if job.copying:
-                    self.copied.append(job)
-                    step.copies.append(job)
-                    continue
-                self.arrived(job)
+            if job.remote and self._waits_for_copy(step, job):
+                continue
             self.running.append(job)
             tokens = step.share(job.known - job.computed, cap)
             self._extend(job, job.computed + tokens)
             self._compute(step, job, tokens)
+
+    def _waits_for_copy(self, step: "_Step", job: Job) -> bool:
+        """Reserve blocks for what was computed elsewhere, unless it is too little to be copied."""
+        if job.copying and job.remote - job.computed < job.least:
+            job.copying, job.remote = False, 0
+            step.copies.append(job)
+            return False
+        self._extend(job, job.remote)
+        if not job.copying:
+            self.arrived(job)
+            return False
+        self.copied.append(job)
+        step.copies.append(job)
+        return True
 
     def _compute(self, step: "_Step", job: Job, tokens: int) -> None:
         """Give the job that many tokens of the step; it emits one if it has then computed all it knows."""
@@ -450,11 +464,11 @@ class VLLM:
     def _find(self, job: Job) -> list[int]:
         if not self.limits.prefix_caching:
             return []
-        return self.cache.find(contents(job, 0, (job.known - 1) // BLOCK_TOKENS))
+        return self.cache.find(job, (job.known - 1) // BLOCK_TOKENS)
 
-    def _fits(self, job: Job, found: Sequence[int]) -> bool:
+    def _fits(self, job: Job, found: list[int]) -> bool:
         """Whether all that the job knows has room, beside what was promised to others."""
-        new = _blocks(job.known) - len(found) + sum([not self.cache.users[block] for block in found])
+        new = _blocks(job.known) - len(found) + self.cache.idle(found)
         if job.remote:
             begun = [other for other in self.running if other.prefilling] + self.copied
             new += sum([_blocks(other.known) - len(other.blocks) for other in begun])

@@ -100,8 +100,7 @@ class _Fleet:
             deployment.route() if isinstance(deployment.route, type) else deployment.route for _ in self.pools
         ]
         self.turns = [0 for _ in self.pools]
-        self.arrivals = self._arrivals()
-        self.next_arrival = next(self.arrivals, None)
+        self.arrived = 0  # requests that have
         self.handed_over: list[tuple[float, int, Job]] = []  # to decode: (time, number, job)
         self.numbers = count()
         self.free = [0.0, 0.0]  # when a shared link is free, to decode and back
@@ -150,42 +149,43 @@ class _Fleet:
         moments = [
             engine.next() for members in self.pools for engine in members if isinstance(engine, Instance)
         ]
-        if self.next_arrival:
-            moments.append(self.next_arrival[0])
+        if self.arrived < len(self.rows):
+            moments.append(self.rows[self.arrived].arrival)
         if self.handed_over:
             moments.append(self.handed_over[0][0])
         return min(moments)
 
     def hand_out(self, place: int, limit: float) -> None:
         """Send each of a pool's engines what has arrived for it before `limit`."""
-        members, route = self.pools[place], self.routes[place]
-        for turn, (time, job) in enumerate(self._mail(place, limit), self.turns[place]):
+        members, route, turn = self.pools[place], self.routes[place], self.turns[place]
+        for time, job in self._mail(place, limit):
             members[route(Arrival(turn, time, job), members)].receive(time, job)
-            self.turns[place] = turn + 1
-            if turn % 10_000 == 9_999:  # keep no more than that in memory
+            turn += 1
+            if not turn % 10_000:  # keep no more than that in memory
                 for member in members:
                     member.run(time)
+        self.turns[place] = turn
 
     def _mail(self, place: int, limit: float) -> Iterator[tuple[float, Job]]:
-        """What arrives at a pool before `limit`, in order of time."""
-        if place:
-            while self.handed_over and self.handed_over[0][0] < limit:
-                time, _, job = heappop(self.handed_over)
-                yield time, job
-            return
-        while self.next_arrival and self.next_arrival[0] < limit:
-            arrival, self.next_arrival = self.next_arrival, next(self.arrivals, None)
-            if self.pull and self.pull.bidirectional:
-                self.find_history(*arrival)
-            yield arrival
+        """What arrives at a pool before `limit`, in order of time.
 
-    def _arrivals(self) -> Iterator[tuple[float, Job]]:
-        """The first pool's mail: all requests; where another pool follows, for one token each."""
-        one_pool, kept = len(self.pools) == 1, self.pull is not None and self.pull.holds
-        for row, request in enumerate(self.rows):
+        At the first pool requests arrive; where another pool follows, for one token each.
+        """
+        while place and self.handed_over and self.handed_over[0][0] < limit:
+            time, _, job = heappop(self.handed_over)
+            yield time, job
+        rows, row = self.rows, self.arrived
+        one_pool, holds = len(self.pools) == 1, self.pull is not None and self.pull.holds
+        while not place and row < len(rows) and rows[row].arrival < limit:
+            request = rows[row]
             parts = request.prompt if isinstance(request.prompt, tuple) else ()
-            output = request.output_tokens if one_pool else 1
-            yield request.arrival, Job(row, request.prompt_tokens, output, parts, kept=kept)
+            job = Job(row, request.prompt_tokens, request.output_tokens if one_pool else 1, parts)
+            if holds:
+                job.kept = True
+                self.find_history(request.arrival, job)
+            yield request.arrival, job
+            row += 1
+        self.arrived = max(row, self.arrived)
 
     def collect(self, place: int) -> None:
         """Take what a pool has finished, and pass it on."""
@@ -237,14 +237,14 @@ class _Fleet:
             self.held[job.request] = engine, job
         elif self.pull:
             session = self.rows[job.request].session
-            if session is not None:
+            if session is not None and self.pull.bidirectional:
                 self.latest[session] = time, engine, job
             heappush(engine.copies, (time + self.pull.keep, job.request, job))
 
     def find_history(self, time: float, job: Job) -> None:
         """A turn arrives: if decode still keeps the one before, prefill may pull what it lacks of it."""
         request, pull = self.rows[job.request], self.pull
-        if request.session is None or request.session not in self.latest or pull is None:
+        if pull is None or request.session is None or request.session not in self.latest:
             return
         end, engine, before = self.latest[request.session]
         expiry = end + pull.keep

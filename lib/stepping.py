@@ -10,8 +10,9 @@ from math import inf
 
 from lib.deployment import Pool
 from lib.engine import Shapes, prices
+from lib.leases import Leases
 from lib.log import Log, Notes, Run, Span
-from lib.scheduler import Job, Plan, Scheduler
+from lib.scheduler import VLLM, Job, Plan, Scheduler, vllm
 
 Copy = Callable[["Instance", Job], float]
 
@@ -30,7 +31,9 @@ class Instance:
         self.copy = copy  # starts a job's copy to here, and says when it will have ended
         self.idle_poll = idle_poll
         self.prices = prices(pool.engine)
-        self.scheduler: Scheduler = pool.engine.policy(pool.engine.limits)
+        limits = pool.engine.limits
+        leases = jump and pool.engine.policy is vllm and limits.prefix_caching
+        self.scheduler: Scheduler = VLLM(limits, Leases) if leases else pool.engine.policy(limits)
         self.mail: deque[tuple[float, Job]] = deque()  # what will have arrived when its time comes
         self.received = 0
         self.done: list[tuple[float, Job]] = []  # what others will want to know of

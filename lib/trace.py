@@ -153,6 +153,16 @@ class Trace:
         return list(self._notes.prefill_end)
 
     @cached_property
+    def computed_tokens(self) -> list[int]:
+        """How many tokens of each prompt were computed where prompts are; after a preemption, once more."""
+        computed = [0] * len(self)
+        for role, log in zip(self.roles, self._logs, strict=True):
+            for run in log if role != "decode" else ():
+                for row, tokens, _ in run.chunks:
+                    computed[row] += tokens * run.steps
+        return computed
+
+    @cached_property
     def fetched_tokens(self) -> list[int]:
         """Of how many tokens of each prompt prefill pulled the cache back from decode."""
         return list(self._notes.fetched)

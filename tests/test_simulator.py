@@ -1,5 +1,6 @@
 import random
 import tomllib
+from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
@@ -450,6 +451,23 @@ def test_jumping_is_exact_where_everything_is_short(block):
     assert preempted > 0
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_blocks_that_many_share_are_reused_and_evicted_in_the_same_order(seed):
+    draw = random.Random(seed)
+    rows, now = [], 0.0
+    for i in range(60):
+        now += draw.choice([0, 0.05, 0.3, 1, 5])
+        system = (draw.choice(["a", "b"]), draw.choice([15, 16, 47, 160, 400]))
+        own = draw.choice([("own", 40), (f"own {i}", draw.randint(1, 200)), ("#7", 33)])
+        rows.append(Request(now, (system, own), draw.choice([1, 20, 60])))
+    engine = replace(OWN, policy=vllm, prefix_caching=True, kv_blocks=draw.choice([50, 90, 200]))
+    deployment = Collocated(replace(engine, asynchronous=bool(seed % 2)))
+    fast, slow = simulate(rows, deployment), simulate(rows, deployment, jump=False)
+    assert list(fast.steps()) == list(slow.steps())
+    assert fast.computed_tokens == slow.computed_tokens
+    assert sum(fast.computed_tokens) < sum(row.prompt_tokens for row in rows)
+
+
 def test_arrivals_at_the_very_ends_of_steps_change_nothing_about_it():
     engine = Engine(QWEN2_5_7B, L40S, policy=vllm)
     for asynchronous in (False, True):
@@ -535,28 +553,18 @@ def split(prefill=REAL, decode=REAL, copy=PCIE_4, **options):
     return Disaggregated(prefill, decode, handoff=Pull(copy, **options))
 
 
-def computed(trace):
-    """Tokens of prompts that prefill computes, per request."""
-    tokens = [0] * len(trace)
-    for step in trace.steps():
-        if trace.roles[step.engine] == "prefill":
-            for row, (chunk, _) in step.chunks.items():
-                tokens[row] += chunk
-    return tokens
-
-
 def test_reuse_in_one_direction_and_in_both_is_counted_by_hand():
     requests = [row for row in talk(count=1)]
     prompts = [2000, 2400, 2800]
     assert [row.prompt_tokens for row in requests] == prompts
     none = simulate(requests, split())
-    assert (computed(none), none.sent_tokens, none.fetched_tokens) == (prompts, prompts, [0, 0, 0])
+    assert (none.computed_tokens, none.sent_tokens, none.fetched_tokens) == (prompts, prompts, [0, 0, 0])
     prefill = simulate(requests, split(CACHED))
-    assert computed(prefill) == [2000, 400, 400]  # whole blocks of 16: 2,000 and 2,400 are
+    assert prefill.computed_tokens == [2000, 400, 400]  # whole blocks of 16: 2,000 and 2,400 are
     assert prefill.sent_tokens == prompts
     both = simulate(requests, split(CACHED, CACHED, bidirectional=True))
     assert both.fetched_tokens == [0, 299, 299]  # nothing was computed after an answer's last token
-    assert computed(both) == [2000, 101, 101]
+    assert both.computed_tokens == [2000, 101, 101]
     assert both.sent_tokens == [2000, 2400 - 2288, 2800 - 2688]  # 2,299 and 2,699 in whole blocks
     assert percentile(both.ttft[1:], 50) < percentile(prefill.ttft[1:], 50) < percentile(none.ttft[1:], 50)
 
@@ -564,7 +572,7 @@ def test_reuse_in_one_direction_and_in_both_is_counted_by_hand():
 def test_without_a_cache_of_its_own_prefill_pulls_the_whole_history_back():
     both = simulate(talk(count=1), split(bidirectional=True))
     assert both.fetched_tokens == [0, 2299, 2699]
-    assert computed(both) == [2000, 101, 101]
+    assert both.computed_tokens == [2000, 101, 101]
     assert both.sent_tokens == [2000, 2400, 2800]
 
 
@@ -587,7 +595,7 @@ def test_an_edited_history_is_pulled_up_to_the_edit():
     edited = replace(second, prompt=(second.prompt[0], ("other", 300), second.prompt[2]))
     trace = simulate([first, edited], split(bidirectional=True))
     assert trace.fetched_tokens == [0, 2000]
-    assert computed(trace) == [2000, 400]
+    assert trace.computed_tokens == [2000, 400]
 
 
 def test_kept_conversations_fill_decode_until_their_time_is_up():
@@ -633,7 +641,12 @@ def test_laws_of_conversations(first, answer, message, pause, pools, copy, async
             if isinstance(link, Link):
                 took = trace.back_end[row] - trace.back_start[row]
                 assert took == pytest.approx(link.time(tokens * QWEN2_5_7B.kv_bytes_per_token), abs=1e-9)
-    for row, tokens in enumerate(computed(trace)):
+    by_steps = Counter()
+    for step in trace.steps():
+        if trace.roles[step.engine] == "prefill":
+            by_steps.update({row: tokens for row, (tokens, _) in step.chunks.items()})
+    for row, tokens in enumerate(trace.computed_tokens):
+        assert tokens == by_steps[row]
         assert 1 <= tokens <= requests[row].prompt_tokens
 
 
