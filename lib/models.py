@@ -259,12 +259,12 @@ class Model:
     @cached_property
     def layer_params(self) -> int:
         """Matrices of all layers with all experts; no embedding, no norms, no biases."""
-        return self.shared_layer_params + (self.experts.count if self.experts else 0) * self.expert_params
+        return self.shared_layer_params + (self.experts.count * self.expert_params if self.experts else 0)
 
     @cached_property
     def active_layer_params(self) -> int:
         """Matrices of the layers that one token is multiplied by: its own experts only."""
-        return self.shared_layer_params + (self.experts.top_k if self.experts else 0) * self.expert_params
+        return self.shared_layer_params + (self.experts.top_k * self.expert_params if self.experts else 0)
 
     @cached_property
     def head_params(self) -> int:

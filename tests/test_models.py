@@ -197,6 +197,15 @@ def test_a_tied_head_lies_in_memory_once_and_is_read_as_before():
     tied = replace(LLAMA_3_1_8B, tied=True)
     assert tied.params == LLAMA_3_1_8B.params - LLAMA_3_1_8B.head_params
     assert tied.streamed_bytes == LLAMA_3_1_8B.streamed_bytes
+    for model in (LLAMA_3_1_8B, QWEN2_5_7B_INT4):  # of the second all but the ends is in 4 bits
+        once = replace(model, tied=True)
+        assert model.resident_bytes - once.resident_bytes == 2 * model.head_params
+
+
+def test_layers_without_a_window_do_none_of_the_windowed_work():
+    assert LLAMA_3_1_8B.windowed_share(32 * 10**9) == 0
+    half = replace(LLAMA_3_1_8B, windowed_layers=16, window=128)
+    assert half.windowed_share(32 * 10**9) == 16 * 10**9
 
 
 def test_a_model_given_by_seven_figures_is_the_catalogues():
