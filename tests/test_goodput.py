@@ -10,7 +10,7 @@ import lib.data
 from lib.goodput import SLO, Goodput, attainment, goodput, kept, mean_of, met, play
 from lib.hardware import L40S
 from lib.models import QWEN2_5_7B
-from lib.simulator import Collocated, Disaggregated, Engine, simulate
+from lib.simulator import Collocated, Disaggregated, Engine, percentile, simulate
 from lib.workload import Request, poisson
 
 PUBLISHED = tomllib.loads(
@@ -49,6 +49,14 @@ def test_the_reviews_goodput_is_the_grids_highest_rate_that_passes(name, slo):
     target = float(PUBLISHED["goodput"]["attainment_target"])
     found = goodput(DEPLOYMENTS[name], SLOS[slo], rates=RATES, target=target)
     assert found.rate == float(PUBLISHED["goodput"]["req_per_s"][slo][name])
+
+
+def test_the_itl_of_a_request_is_the_99th_percentile_of_its_own_gaps():
+    trace = simulate(poisson(1.0, 30, 0), DEPLOYMENTS["collocated"])
+    tails = [percentile(list(gaps), 99) for gaps in trace.gaps()]
+    assert any(percentile(list(gaps), 98) < tail for gaps, tail in zip(trace.gaps(), tails, strict=True))
+    for limit in tails:
+        assert met(trace, SLO(None, itl=limit)) == [tail <= limit for tail in tails]
 
 
 def test_what_is_kept_is_the_attainment_of_each_target():

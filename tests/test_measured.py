@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 from lib import calibration, data, goodput, measured
+from lib.hardware import L40S
 from lib.measured import ENTRIES, Figure, leaves
+from lib.models import QWEN2_5_7B
+from lib.parallelism import divide, talk
 from lib.press.published import find
-from lib.roofline import Efficiency
+from lib.roofline import Efficiency, prefill, step_time
 from lib.simulator import Collocated, simulate
 from lib.workload import Request, poisson
 
@@ -179,6 +182,14 @@ def test_a_load_has_the_lengths_and_the_number_that_the_source_names(entry, monk
             for load in loads:
                 counted = (load[0].prompt_tokens, load[0].output_tokens, len(load))
                 assert counted[which] == said or (entry == "distserve-a100" and counted[1] == 1)
+
+
+def test_a_step_of_one_gpu_talks_to_nobody():
+    work = prefill(QWEN2_5_7B, 512)
+    one, two = measured.engine(QWEN2_5_7B, L40S), measured.engine(QWEN2_5_7B, L40S, 2)
+    assert measured.step(work, 512, one) == step_time(work, L40S, one.efficiency)
+    half = step_time(divide(work, QWEN2_5_7B, 2), L40S, two.efficiency)
+    assert measured.step(work, 512, two) == half + talk(QWEN2_5_7B, 512, 2, two.link)
 
 
 def test_what_was_fitted_or_given_does_not_count():

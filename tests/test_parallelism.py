@@ -91,7 +91,9 @@ def test_gpus_talk_over_their_fabric_or_over_pcie():
 
 
 def test_one_gpu_talks_to_nobody():
-    assert talk(QWEN2_5_7B, 8192, 1, PCIE_4) == 0
+    slow = Link("slow", 1e9, latency=1e-3)
+    assert talk(QWEN2_5_7B, 8192, 1, slow) == 0
+    assert talk(QWEN2_5_7B, 8192, 2, slow) > 2 * QWEN2_5_7B.layers * 1e-3
 
 
 @pytest.mark.parametrize(
