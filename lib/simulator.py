@@ -111,7 +111,7 @@ class _Fleet:
         """An engine at work; the one that jumps where it can."""
         idle_poll = self.pull.idle_poll if self.pull else 0.0
         if not jump or self.feeds_back or pool.engine.policy is not vllm or pool.engine.prefix_caching:
-            return Instance(number, pool, self.notes, self.copy, idle_poll, jump and not self.feeds_back)
+            return Instance(number, pool, self.notes, self.copy, idle_poll, jump)
         seconds: Sequence[float] = ()
         if pool.role == "decode":
             seconds = [self.deployment.copy_seconds(request) for request in self.rows]
@@ -131,8 +131,9 @@ class _Fleet:
             limit = min(nextafter(self.moment(), inf), self.until) if self.feeds_back else self.until
             for place, members in enumerate(self.pools):
                 self.hand_out(place, limit)
+                ahead = max(limit, self.undisturbed(place))
                 for engine in members:
-                    engine.run(limit)
+                    engine.run(ahead)
                 self.collect(place)
 
     def trace(self) -> Trace:
@@ -154,6 +155,20 @@ class _Fleet:
         if self.handed_over:
             moments.append(self.handed_over[0][0])
         return min(moments)
+
+    def undisturbed(self, place: int) -> float:
+        """Until when nothing can reach a pool's engines, if that is after the moment; else 0.
+
+        Decode is undisturbed until prefill's next step, unless prefill waits for it, or its copies have to
+        queue with those of others.
+        """
+        prefill = [engine for engine in self.pools[0] if isinstance(engine, Instance)]
+        queue = self.pull is not None and isinstance(self.pull.copy, Shared) and len(self.pools[-1]) > 1
+        if place == 0 or not self.feeds_back or queue or any([engine.waits for engine in prefill]):
+            return 0.0
+        arrival = self.rows[self.arrived].arrival if self.arrived < len(self.rows) else inf
+        handed_over = self.handed_over[0][0] if self.handed_over else inf
+        return min(arrival, handed_over, self.until, *[engine.next() for engine in prefill])
 
     def hand_out(self, place: int, limit: float) -> None:
         """Send each of a pool's engines what has arrived for it before `limit`."""

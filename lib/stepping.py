@@ -116,6 +116,11 @@ class Instance:
         """When the next step can be composed, or the next thing happens that is known of."""
         return max(self.now, self.ahead()) if self.resting else self.now
 
+    @property
+    def waits(self) -> bool:
+        """Whether it has requests, but nothing to run."""
+        return self.resting and self.received > len(self.ended)
+
     def ahead(self) -> float:
         """When a worker that has nothing to do looks again."""
         return max(self.coming(), self.now + self.idle_poll) if self.copies else self.coming()

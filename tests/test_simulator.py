@@ -303,6 +303,7 @@ def workloads(draw):
     return rows
 
 
+SLOW = Link("slow", 1e8)
 COLUMNS = ("ttft", "tpot", "e2e", "worst_gap", "pooled_gaps", "prefill_start", "prefill_end")
 COLUMNS += ("copy_start", "copy_end", "decode_queue", "decode_start", "first_token", "finish")
 
@@ -335,7 +336,8 @@ def deployments(draw):
     route = draw(st.sampled_from([alternate, least_loaded]))
     if draw(st.booleans()):
         return Collocated(engine, draw(st.integers(1, 3)), route)
-    handoff = draw(st.sampled_from([0.0, 0.125, 0.3, Pull(0.0), Pull(0.3)]))
+    pulls = [Pull(0.0), Pull(0.3), Pull(0.3, hold=True), Pull(0.1, bidirectional=True, keep=3.0)]
+    handoff = draw(st.sampled_from([0.0, 0.125, 0.3, Pull(Shared(SLOW), hold=draw(st.booleans())), *pulls]))
     if engine.policy is not vllm and isinstance(handoff, Pull):
         handoff = PCIE_4
     return Disaggregated(engine, engine, draw(st.integers(1, 2)), draw(st.integers(1, 2)), handoff, route)
@@ -483,7 +485,6 @@ def test_arrivals_at_the_very_ends_of_steps_change_nothing_about_it():
 
 REAL = replace(OWN, policy=vllm, asynchronous=True)
 CACHED = replace(REAL, prefix_caching=True)
-SLOW = Link("slow", 1e8)
 
 
 @settings(max_examples=60, deadline=None)
@@ -648,6 +649,23 @@ def test_laws_of_conversations(first, answer, message, pause, pools, copy, async
     for row, tokens in enumerate(trace.computed_tokens):
         assert tokens == by_steps[row]
         assert 1 <= tokens <= requests[row].prompt_tokens
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_conversations_are_the_same_to_the_last_bit_step_by_step(seed):
+    draw = random.Random(seed)
+    pause = draw.choice([1, 5, 20])
+    requests = sessions(1, 6, 3, seed, draw.randint(20, 900), draw.randint(1, 90), draw.randint(1, 90), pause)
+    engine = replace(CACHED, asynchronous=bool(seed % 2), kv_blocks=draw.choice([100, 150, 400]))
+    way = Pull(draw.choice([0.02, PCIE_4, Shared(SLOW)]), bidirectional=True, keep=draw.choice([2, 30]))
+    deployment = Disaggregated(engine, engine, draw.choice([1, 2]), draw.choice([1, 2]), way)
+    fast, slow = simulate(requests, deployment), simulate(requests, deployment, jump=False)
+    assert list(fast.steps()) == list(slow.steps())
+    assert fast.fetched_tokens == slow.fetched_tokens
+    assert fast.sent_tokens == slow.sent_tokens
+    for column in COLUMNS:
+        assert getattr(fast, column) == getattr(slow, column), column
+    assert fast.completed == len(requests)
 
 
 def test_what_flows_back_stops_where_it_is_told_to():
