@@ -57,7 +57,7 @@ class Project:
         self.root, self.executed = root, root / "executed.log"
         for name in ("lib", "book/_assets"):
             shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("_config.yml", "pyproject.toml", "book/references.bib"):
+        for name in ("_config.yml", "pyproject.toml", "README.md", "book/references.bib"):
             shutil.copy(ROOT / name, root / name)
         chapters = "- file: book/one\n- file: book/two\n"
         self.write("_toc.yml", f"format: jb-book\nroot: book/intro\nchapters:\n{chapters}")

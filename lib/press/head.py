@@ -166,6 +166,8 @@ def finish(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect everything."""
+    app.add_config_value("book_address", "", "html")  # a new one is written into every page
+    app.connect("config-inited", lambda app, config: setattr(config, "book_address", website()))
     app.connect("html-collect-pages", not_found)
     app.connect("html-page-context", describe)
     app.connect("build-finished", finish, priority=900)

@@ -7,9 +7,11 @@ import math
 import os
 import platform
 import re
+import tomllib
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +149,7 @@ def source(*functions: Callable[..., Any] | type) -> Html:
     for function in functions:
         lines, first = inspect.getsourcelines(function)
         path = Path(inspect.getfile(function)).resolve().relative_to(ROOT).as_posix()
-        link = f'<a href="{to_root()}{path}#L{first}">{path}</a>'
+        link = f'<a href="{listing(path)}#L{first}">{path}</a>' if listing(path) else f"{path}, line {first}"
         name = escape(function.__qualname__)
         blocks.append(
             f'<figure class="source"><figcaption><code>{name}</code> in {link}</figcaption>'
@@ -155,6 +157,14 @@ def source(*functions: Callable[..., Any] | type) -> Html:
             f"{highlighted(inspect.cleandoc(chr(10) + ''.join(lines)))}</div></figure>"
         )
     return Html("".join(blocks), "\n".join(inspect.getsource(function) for function in functions), code=True)
+
+
+def listing(path: str) -> str:
+    """Return where a module can be read: beside the book, or on its site when only the wheel is here."""
+    if (ROOT / "book").is_dir():
+        return to_root() + path
+    address = tomllib.loads(files("lib.data").joinpath("site.toml").read_text("utf8"))["address"]
+    return f"{address}{path.removesuffix('.py')}.html" if address else ""
 
 
 def to_root() -> str:
