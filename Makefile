@@ -1,17 +1,24 @@
 # make book    build the site into _build/html            make record  rewrite book/printed/; read the diff
 # make serve   read it on localhost                       make mutate  how many one-digit slips are caught
 # make lab     change it in JupyterLab                    make lock    newest versions into requirements.txt
+# make pdf     all of it in one PDF, by Chromium          make zip     the site in an archive, to read from a folder
 # make test    everything that is checked                 make clean   start over
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: book serve lab test record mutate lock lint clean
+.PHONY: book serve pdf zip lab test record mutate lock lint clean
 
 book: .venv/ready
 	@$(BIN)/python -m lib.press.build book
 
 serve: .venv/ready
 	@$(BIN)/python -m lib.press.build serve
+
+pdf: book
+	@$(BIN)/python -m lib.press.pdf
+
+zip: book
+	@$(BIN)/python -m lib.press.build zip
 
 lab: .venv/ready
 	@$(BIN)/jupyter lab --LabApp.app_settings_dir=$(CURDIR)/.binder/lab book/intro.md

@@ -4,30 +4,18 @@ import fcntl
 import functools
 import http.server
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lib.press import build
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+from lib.press import build, pdf
 
 
 def chromium() -> str:
     """Return the path of the browser; without one skip the test, or fail it where CI=true."""
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    found = pdf.chromium()
     if found:
         return found
     hint = "no Chromium here: `apt-get install chromium`, or set CHROMIUM to the path of one"
@@ -43,7 +31,7 @@ def browser() -> Iterator:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(QUIET))
+        browser = playwright.chromium.launch(executable_path=path, args=list(pdf.QUIET))
         yield browser
         browser.close()
 

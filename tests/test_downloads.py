@@ -52,7 +52,7 @@ def test_a_notebook_is_valid_hides_nothing_and_needs_no_extension(notebook, chap
 def test_a_notebook_keeps_every_figure_with_its_caption_and_every_reference(notebook, chapter):
     written, cells = (BOOK / f"{chapter}.md").read_text("utf8"), notebook(chapter).cells
     drawn = [
-        cell for cell in cells if re.search(r'<svg class="plot"|image/png', str(cell.get("outputs", "")))
+        cell for cell in cells if re.search(r'<svg class="plot"|image/|<img', str(cell.get("outputs", "")))
     ]
     captions = re.findall(r"^\*\*Figure (\d+)\.\*\* \S", prose(cells), re.M)
     assert len(captions) == len(drawn) == len(re.findall(r"^: +name: fig-", written, re.M))

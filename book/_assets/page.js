@@ -12,6 +12,7 @@
     if (event.target.closest("[data-print]")) print();
   });
 
-  // a browser lets no page of a folder read another: there, search shows titles without excerpts
+  // in a folder no page may read another file: there, search shows titles without excerpts, and fonts come late
   if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+  else for (const font of document.querySelectorAll("link[data-preload]")) font.rel = "preload";
 }

@@ -9,12 +9,14 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 from lib.press.address import root
 from lib.press.run import ROOT
 
 SITE = ROOT / "_build" / "html"
+ARCHIVE = ROOT / "_build" / "serving-taken-apart.zip"
 STAGE = ROOT / "_build" / "stage"
 QUICK = "import sys; sys.modules['rfc3987_syntax'] = None"  # a grammar that jsonschema loads for two seconds
 JUPYTER_BOOK = f"{QUICK}; from jupyter_book.cli.main import main; main()"
@@ -63,6 +65,15 @@ def publish() -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def archive() -> Path:
+    """Put the site into a zip archive, in a folder of its own, and return it."""
+    pages = sorted(path for path in SITE.rglob("*") if path.is_file())
+    with zipfile.ZipFile(ARCHIVE, "w", zipfile.ZIP_DEFLATED) as sheet:
+        for path in pages:
+            sheet.write(path, Path(ARCHIVE.stem) / path.relative_to(SITE))
+    return ARCHIVE
+
+
 def complaint(log: str) -> str:
     """Return the part of Jupyter Book's log that says what is wrong, without its traces."""
     progress = ("writing output", "reading sources")
@@ -103,10 +114,15 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def serve(port: int = 8000) -> None:
-    """Serve the site on localhost until interrupted."""
+def there() -> None:
+    """Stop where there is no site yet."""
     if not SITE.exists():
         sys.exit("There is no site yet: run `make book` first.")
+
+
+def serve(port: int = 8000) -> None:
+    """Serve the site on localhost until interrupted."""
+    there()
     handler = functools.partial(Handler, directory=str(SITE))
     try:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
@@ -121,13 +137,16 @@ def serve(port: int = 8000) -> None:
 
 
 def main() -> None:
-    """Run the command line: build, record or serve."""
+    """Run the command line: build, record, serve, or pack what was built."""
     parser = argparse.ArgumentParser(prog="python -m lib.press.build", description=__doc__)
-    parser.add_argument("what", choices=("book", "record", "serve"), nargs="?", default="book")
+    parser.add_argument("what", choices=("book", "record", "serve", "zip"), nargs="?", default="book")
     parser.add_argument("--port", type=int, default=8000)
     given = parser.parse_args()
     if given.what == "serve":
         serve(given.port)
+    elif given.what == "zip":
+        there()
+        print(f"The site: {archive()}\nUnpack it and open index.html in a browser.")
     else:
         sys.exit(build(record=given.what == "record"))
 
