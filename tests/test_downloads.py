@@ -51,8 +51,11 @@ def test_a_notebook_is_valid_hides_nothing_and_needs_no_extension(notebook, chap
 @every_chapter
 def test_a_notebook_keeps_every_figure_with_its_caption_and_every_reference(notebook, chapter):
     written, cells = (BOOK / f"{chapter}.md").read_text("utf8"), notebook(chapter).cells
+    shown = [str(cell.get("outputs", "")) for cell in cells]
     drawn = [
-        cell for cell in cells if re.search(r'<svg class="plot"|image/|<img', str(cell.get("outputs", "")))
+        out
+        for out in shown
+        if re.search(r'<div class="figure">|image/|<img', out) and 'class="live"' not in out
     ]
     captions = re.findall(r"^\*\*Figure (\d+)\.\*\* \S", prose(cells), re.M)
     assert len(captions) == len(drawn) == len(re.findall(r"^: +name: fig-", written, re.M))

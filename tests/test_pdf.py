@@ -10,7 +10,7 @@ from pypdf import PdfReader
 
 from lib.press import build, pdf
 
-PAGES = [name for _, names in pdf.parts() for name in names]
+PAGES = tuple(name for _, names in pdf.parts() for name in names)
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from html import escape
 from pathlib import Path
 from urllib.parse import urldefrag, urljoin
 
 from lib.press.address import commit, website
-from lib.press.build import ROOT, SITE, there
+from lib.press.build import SITE, there
+from lib.press.run import ROOT
 
 BOOK = ROOT / "_build" / "serving-taken-apart.pdf"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -21,8 +23,11 @@ QUIET = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-FOLDED = "script, .headerlink, .copybtn, details.hide, details.figure-data, .onlyprint"  # stays on the site
-STYLES = ("pygments.css", "icons.css", "book.css", "print.css")
+FOLDED = (  # stays on the site
+    "script, .headerlink, .copybtn, .onlyprint, details.hide, details.figure-data, "
+    ".live form, .live-status, .live-elsewhere"
+)
+STYLES = ("pygments.css", "icons.css", "book.css", "live/live.css", "print.css")
 
 
 def chromium() -> str | None:
@@ -43,12 +48,14 @@ def parts() -> Iterator[tuple[str, list[str]]]:
         yield part["caption"], [chapter["file"] for chapter in part["chapters"]]
 
 
-def chapter(name: str, pages: list[str]) -> tuple[str, str]:
+@cache
+def chapter(name: str, pages: tuple[str, ...]) -> tuple[str, str]:
     """Return the title of a page, and its article with its ids and links as the one document needs them."""
     from bs4 import BeautifulSoup
 
-    soup = BeautifulSoup((SITE / f"{name}.html").read_text("utf8"), "html.parser")
-    article = soup.select_one("article.bd-article")
+    text = (SITE / f"{name}.html").read_text("utf8")
+    _, opened, text = text.partition('<article class="bd-article">')
+    article = BeautifulSoup(opened + text.partition("</article>")[0], "html.parser").article
     if article is None or article.h1 is None:
         raise ValueError(f"{name}.html holds no article with a title")
     for part in article.select(FOLDED):
@@ -74,7 +81,7 @@ def anchor(page: str, name: str = "") -> str:
     return page.replace("/", "-") + (f"--{name}" if name else "")
 
 
-def leads(page: str, link: str, pages: list[str]) -> str:
+def leads(page: str, link: str, pages: tuple[str, ...]) -> str:
     """Return where a link leads in the one document; other files are on the site, if anywhere."""
     there, place = urldefrag(urljoin(f"https://book.test/{page}.html", link))
     if not there.startswith("https://book.test/"):
@@ -88,7 +95,7 @@ def leads(page: str, link: str, pages: list[str]) -> str:
 
 def document(numbers: dict[str, int]) -> str:
     """Return the book as one page of HTML; numbers: on which page of the PDF each chapter begins."""
-    pages = [name for _, names in parts() for name in names]
+    pages = tuple(name for _, names in parts() for name in names)
     titles, articles = {}, []
     for name in pages:
         titles[name], article = chapter(name, pages)
