@@ -311,13 +311,16 @@ class Trace:
 
     def own_itl(self, q: float) -> list[float]:
         """Each request's percentile `q` of its own gaps: 0 for one token, infinite if unfinished."""
-        found, notes, before = [], self._notes, 0
+        found: list[float] = []
+        worst: list[float] = []
+        notes, before = self._notes, 0
         steps = [_Longest(*log) for log in zip(self._prices, self._logs, strict=True)]
         columns = (notes.finish, self.requests, notes.engine, notes.first, notes.last)
         for row, (end, request, engine, first, last) in enumerate(zip(*columns, strict=True)):
             count = request.output_tokens - 1
             if end == inf or not count:
                 found.append(inf if end == inf else 0.0)
+                worst.append(found[-1])
                 continue
             if count != before:
                 (rank, share), before = _rank(count, q), count
@@ -327,6 +330,8 @@ class Trace:
             else:
                 longest = steps[engine].of(first, last, top)
             found.append(_between(longest[0], longest[1], share) if share else longest[0])
+            worst.append(longest[-1])
+        self.__dict__.setdefault("worst_gap", worst)  # found by the way
         return found
 
     def _own_gaps(self, row: int) -> list[float]:

@@ -367,6 +367,9 @@ def unfolded_percentiles_agree(trace):
                 assert own == pytest.approx(percentile(mine, q) if mine else 0, abs=1e-12)
             else:
                 assert own == inf
+    seen = list(trace.worst_gap)  # which `own_itl` has found by the way
+    del trace.worst_gap
+    assert trace.worst_gap == seen
 
 
 @settings(max_examples=100, deadline=None)
