@@ -2,9 +2,9 @@
 
     python benchmarks/compiled.py [--quick] [--million]
 
-Copies `lib` to `_build/compiled`, compiles two of its modules there with mypyc, and runs the benchmark on that
-copy. (mypyc comes with mypy and needs a C compiler.) Nothing compiled ever lies beside the source. The times
-of all tokens stay the same to the last bit.
+Copies `lib` to `_build/compiled`, compiles two of its modules there with mypyc, and runs the benchmark on
+that copy. (mypyc comes with mypy and needs a C compiler.) Nothing compiled ever lies beside the source. The
+times of all tokens stay the same to the last bit.
 """
 
 import os
