@@ -43,7 +43,8 @@ def test_normalized_pixels_are_in_range(photo):
 
 
 def test_black_and_white_are_normalized_as_clip_does_it():
-    mean, deviation = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+    mean, deviation = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+    assert (mean, deviation) == (images.MEAN, images.DEVIATION)
     for level in (0, 1):
         image = images.prepare(images.jpeg(np.full((64, 64, 3), 255 * level, np.uint8)), 28, 28)
         expected = (level - np.array(mean)) / deviation
@@ -52,6 +53,7 @@ def test_black_and_white_are_normalized_as_clip_does_it():
 
 def test_noise_is_the_larger_file(photo):
     assert len(images.jpeg(images.noise())) > 4 * len(photo)
+    assert (images.noise().min(), images.noise().max()) == (0, 255)
 
 
 def test_an_image_is_the_same_every_time(photo):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lib.hardware import A10, A100_80GB, H100_SXM, PCIE_4, Link
 from lib.models import DEEPSEEK_V3, LLAMA_3_1_70B, MODELS, NEMOTRON_3_NANO, QWEN2_5_7B
 from lib.parallelism import (
+    ALL_REDUCE_LATENCY,
     all_reduce_bytes,
     all_reduces,
     between,
@@ -43,6 +44,16 @@ def test_the_two_pools_of_the_review_are_reproduced(name, degree):
     step = decode_itl(*llama, batch, 4096, REVIEW, PARAMS)
     assert agrees(1e3 * step, POOLS["decode_itl_ms"][name])
     assert agrees(batch / step / degree, POOLS["decode_tokens_per_s_per_gpu"][name])
+
+
+def test_one_gpu_waits_for_its_memory_alone_and_two_for_each_other_too():
+    read = 2 * QWEN2_5_7B.params + 8 * 4096 * QWEN2_5_7B.kv_bytes_per_token
+    one, two = (decode_itl(QWEN2_5_7B, H100_SXM, degree, 8, 4096, Efficiency()) for degree in (1, 2))
+    assert one == read / H100_SXM.bandwidth
+    assert two - one / 2 == pytest.approx(2 * QWEN2_5_7B.layers * ALL_REDUCE_LATENCY)
+    assert prefill_ttft(QWEN2_5_7B, H100_SXM, 1, 512, Efficiency()) == pytest.approx(
+        2 * QWEN2_5_7B.params * 512 / H100_SXM.peak_flops
+    )
 
 
 def test_a_tight_target_is_what_limits_a_pool():
