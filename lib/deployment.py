@@ -142,10 +142,11 @@ class Pull:
       leaving it out is faster to simulate.)
     - `bidirectional` (and `hold`): decode keeps the blocks of a turn for `keep` seconds after its end. If the
       session's next turn arrives before that, prefill pulls what it lacks of the history, the answer
-      included, unless that is less than `least` tokens. The defaults are vLLM's.
+      included, unless that is less than `least` tokens. The defaults are vLLM's (0.31.0,
+      `nixl/base_scheduler.py`, lines 165 to 182).
     """
 
-    copy: "float | Link | Shared"
+    copy: float | Link | Shared
     idle_poll: float = 0.0005
     hold: bool = False
     bidirectional: bool = False
