@@ -18,10 +18,11 @@ Answered = Callable[..., "Answer"]
 
 
 class Axis(TypedDict):
-    """One axis of a plot: its label with the unit; whether it is logarithmic; its ends, if they are fixed."""
+    """One axis of a plot: its label with the unit; whether it is logarithmic, or counts; its fixed ends."""
 
     label: str
     log: NotRequired[bool]
+    whole: NotRequired[bool]
     ends: NotRequired[tuple[float, float]]
 
 
@@ -39,6 +40,33 @@ class Mark(TypedDict):
     x2: NotRequired[Sequence[float]]
     dash: NotRequired[bool]
     shape: NotRequired[str]
+
+
+def line(name: str, colour: str, x: Sequence[float], y: Sequence[float], dash: bool = False) -> Mark:
+    """Return a line; a dashed one stands for prefill and decode apart."""
+    return {"kind": "line", "name": name, "colour": colour, "x": x, "y": y, "dash": dash}
+
+
+def points(name: str, colour: str, x: Sequence[float], y: Sequence[float], shape: str = "circle") -> Mark:
+    """Return points: circles, squares or triangles; those without a name have no entry in the legend."""
+    return {"kind": "points", "name": name, "colour": colour, "x": x, "y": y, "shape": shape}
+
+
+def rule(name: str, x: float, colour: str = "waiting") -> Mark:
+    """Return a line from top to bottom, dotted."""
+    return {"kind": "rule", "name": name, "colour": colour, "x": [x]}
+
+
+def bars(name: str, colour: str, spans: Sequence[tuple[str, float, float]]) -> Mark:
+    """Return bars: the row of each, its start and its end."""
+    x, x2 = [start for _, start, _ in spans], [end for *_, end in spans]
+    return {"kind": "bars", "name": name, "colour": colour, "x": x, "x2": x2, "y": [row for row, *_ in spans]}
+
+
+def ticks(name: str, colour: str, moments: Sequence[tuple[str, float]]) -> Mark:
+    """Return ticks: the row of each, and where it stands."""
+    rows, x = [row for row, _ in moments], [moment for _, moment in moments]
+    return {"kind": "ticks", "name": name, "colour": colour, "x": x, "y": rows}
 
 
 class Plot(TypedDict):
@@ -163,4 +191,13 @@ def calculator(name: Name) -> Calculator:
     return found
 
 
-NAMES = ("roofline",)
+NAMES = (
+    "one_long_prompt",
+    "goodput",
+    "roofline",
+    "kv_handoff",
+    "multi_turn",
+    "parser_replay",
+    "payload",
+    "decide",
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lib.hardware import GPUS
-from lib.live import Answer, Choice, Number, calculates
+from lib.live import Answer, Choice, Number, calculates, line, points, rule
 from lib.models import MODELS
 from lib.roofline import bound, decode, ideal_time, prefill, ridge
 
@@ -53,19 +53,10 @@ def roofline(gpu: str, model: str, batch: int, context: int, prompt: int) -> Ans
             "x": {"label": "arithmetic intensity, FLOPs per byte", "log": True, "ends": (LEFT, RIGHT)},
             "y": {"label": "attainable TFLOP/s", "log": True, "ends": (0.2, 4000)},
             "marks": [
-                {
-                    "kind": "line", "name": "the roof", "colour": "ink",
-                    "x": roof, "y": [min(x * chip.bandwidth / 1e12, peak) for x in roof],
-                },
-                {"kind": "rule", "name": "ridge", "colour": "waiting", "x": [edge]},
-                {
-                    "kind": "points", "name": "this decode step", "colour": "decode",
-                    "x": [decoding.intensity], "y": [reached[0]],
-                },
-                {
-                    "kind": "points", "name": "this prompt", "colour": "prefill", "shape": "square",
-                    "x": [reading.intensity], "y": [reached[1]],
-                },
+                line("the roof", "ink", roof, [min(x * chip.bandwidth / 1e12, peak) for x in roof]),
+                rule("ridge", edge),
+                points("this decode step", "decode", [decoding.intensity], [reached[0]]),
+                points("this prompt", "prefill", [reading.intensity], [reached[1]], "square"),
             ],
         },
-    }  # fmt: skip
+    }

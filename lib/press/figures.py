@@ -47,6 +47,7 @@ def draw(
     """
     import matplotlib
     from matplotlib.figure import Figure as Canvas
+    from matplotlib.ticker import FuncFormatter
 
     if not title or not alt or not data:
         raise ValueError(
@@ -57,7 +58,8 @@ def draw(
         axes = canvas.subplots()
         plot(axes)
         for axis, scale in (axes.xaxis, axes.get_xscale()), (axes.yaxis, axes.get_yscale()):
-            if scale == "log":  # 1,000 reads better than 10 to the 3, on the page and aloud
+            own = isinstance(axis.get_major_formatter(), FuncFormatter)
+            if scale == "log" and not own:  # 1,000 reads better than 10 to the 3, on the page and aloud
                 axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
                 axis.set_minor_formatter(lambda value, _: "")
         drawn = [line for part in canvas.axes for line in plotted(part)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from html import escape
+from math import ceil, log10
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lib.press.figures import NAMES, three_digits
@@ -55,7 +56,8 @@ def form(calculator: Calculator, **knobs: object) -> Html:
         f"<form novalidate><fieldset hidden disabled>{fields}</fieldset></form>"
         f'<div class="live-status"><p role="status"></p>'
         f'<progress max="1" aria-label="Loading Python" hidden></progress></div>'
-        f'<div class="live-say" data-part="say" role="status">{shown["say"]}</div>'
+        f'<div class="live-say" data-part="say" role="status" style="{room(answer["say"])}">'
+        f"{shown['say']}</div>"
         f'<div class="figure"><p class="figure-title" data-part="title">{shown["title"]}</p>'
         f'<ul class="live-legend" data-part="legend">{shown["legend"]}</ul>'
         f'<div class="live-plot" data-part="plot">{shown["plot"]}</div></div>'
@@ -82,13 +84,19 @@ def field(name: str, knob: Any, value: object) -> str:
     )
 
 
+def room(sentences: Sequence[str]) -> str:
+    """Return how many lines to keep free for sentences like these, on a desk and on a phone, as a style."""
+    wide, narrow = (sum(ceil(1.1 * len(one) / width) for one in sentences) for width in (70, 37))
+    return f"--wide: {wide}; --narrow: {narrow}"
+
+
 def parts(answer: Mapping[str, Any]) -> dict[str, str]:
     """Return the markup of every part of a result but the plot."""
     plot = answer["plot"]
     return {
         "say": "".join(f"<p>{escape(sentence)}</p>" for sentence in answer["say"]),
         "title": escape(plot["title"]),
-        "legend": "".join(map(key, plot["marks"])),
+        "legend": "".join(key(mark) for mark in plot["marks"] if mark["name"]),
         "table": table_markup(
             {header: [three_digits(value) for value in cells] for header, cells in answer["table"].items()}
         ),
@@ -122,6 +130,12 @@ def drawing(plot: Mapping[str, Any]) -> tuple[str, list[str]]:
     return svg, drawn.press["plotted"]
 
 
+def power(value: float) -> str:
+    """Return the label of a logarithmic axis: powers of ten from a million on."""
+    digits = str(round(log10(value))).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{value:,.10g}" if value < 1e6 else f"10{digits}"
+
+
 def paint(axes: Axes, plot: Mapping[str, Any]) -> None:
     """Draw the marks of a plot."""
     rows = plot.get("rows")
@@ -147,6 +161,12 @@ def paint(axes: Axes, plot: Mapping[str, Any]) -> None:
         scale = {f"{name}scale": "log"} if axis.get("log") else {}
         ends = {f"{name}lim": axis["ends"]} if "ends" in axis else {}
         axes.set(**scale, **{f"{name}label": axis["label"]}, **ends)
+        if axis.get("whole"):
+            axes.locator_params(axis=name, integer=True)
+        if axis.get("log"):
+            drawn = axes.xaxis if name == "x" else axes.yaxis
+            drawn.set_major_formatter(lambda value, _: power(value))
+            drawn.set_minor_formatter(lambda value, _: "")
     if rows:
         axes.set(yticks=list(at.values()), yticklabels=rows, ylim=(0.6 - len(rows), 0.6))
         axes.grid(visible=False, axis="y")

@@ -6,6 +6,7 @@
   const RESTING = "The chapter’s own result. Turn a knob, and the book’s code runs here, in your browser.";
   const FOLDER = "In a folder this form rests: run “make serve” in the book’s repository to turn its knobs.";
   let python; // the worker, once it was asked for
+  let hatches = 0; // patterns so far, for their names
   let plotting; // the library, the same way
   let asking, waiting; // the forms that are being answered; of those that wait, only the last
 
@@ -122,15 +123,17 @@
     const scale = (axis, name, count) => {
       const seen = marks.flatMap(mark => [...mark[name] ?? [], ...name === "x" ? mark.x2 ?? [] : []]);
       const domain = axis.ends ?? d3.extent(seen);
-      const ticks = axis.log ? powers(...domain) : d3.ticks(...domain, count);
+      const ticks = (axis.log ? powers(...domain, count) : d3.ticks(...domain, count))
+        .filter(tick => !axis.whole || Number.isInteger(tick));
       return { type: axis.log ? "log" : "linear", domain, nice: !axis.ends && !axis.log, ticks, grid: true };
     };
     const across = scale(x, "x", width / 90), up = rows ? { type: "band", domain: rows, label: null, padding: 0.3 } : scale(y, "y", 6);
-    const axis = ({ ticks }) => ({ ticks, tickFormat: tick => tick.toLocaleString("en"), labelAnchor: "center", labelArrow: "none", tickSize: 4 });
+    const axis = ({ ticks }) => ({ ticks, tickFormat: written, labelAnchor: "center", labelArrow: "none", tickSize: 4 });
+    const letter = width < 480 ? 6.6 : 7.4, hatch = `live-hatch-${++hatches}`;
     const svg = Plot.plot({
       width,
       height,
-      marginLeft: rows ? 0.27 * width : 62,
+      marginLeft: rows ? 16 + letter * Math.max(...rows.map(row => row.length)) : 62,
       marginBottom: 50,
       marginRight: 16,
       marginTop: 12,
@@ -142,27 +145,39 @@
       marks: [
         Plot.axisX({ ...axis(across), label: x.label, labelOffset: 40 }),
         rows ? Plot.axisY({ tickSize: 0, label: null }) : Plot.axisY({ ...axis(up), label: y.label, labelOffset: 56 }),
-        ...marks.map(mark),
+        ...marks.map(one => mark(one, `url(#${hatch})`)),
       ],
     });
+    svg.insertAdjacentHTML("afterbegin", hatching(hatch));
     svg.classList.add("plot");
     svg.setAttribute("role", "img");
     svg.querySelectorAll("g[aria-label]").forEach(group => group.removeAttribute("aria-label"));
     return svg;
   }
 
-  function powers(low, high) {
-    return d3.range(Math.ceil(Math.log10(low)), Math.floor(Math.log10(high)) + 1).map(power => +`1e${power}`);
+  function powers(low, high, most) {
+    const [first, last] = [Math.ceil(Math.log10(low)), Math.floor(Math.log10(high))];
+    return d3.range(first, last + 1, Math.ceil((last - first) / most)).map(power => +`1e${power}`);
   }
 
-  function mark({ kind, colour, x, y, x2, dash, shape }) {
+  function written(tick) {
+    return tick < 1e6 ? tick.toLocaleString("en") : `10${[...String(Math.round(Math.log10(tick)))].map(digit => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("")}`;
+  }
+
+  // transfers are hatched, here as in the book's other figures
+  function hatching(id) {
+    return `<defs><pattern id="${id}" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+      <rect width="6" height="6" fill="var(--transfer)"/><path d="M0 0V6" stroke="currentColor"/></pattern></defs>`;
+  }
+
+  function mark({ kind, colour, x, y, x2, dash, shape }, hatched) {
     const data = x.map((_, i) => ({ x: x[i], x2: x2?.[i], y: y?.[i] }));
     const paint = colour === "ink" ? "currentColor" : `var(--${colour})`;
     const draw = {
       line: () => Plot.line(data, { x: "x", y: "y", stroke: paint, strokeWidth: 2.5, strokeDasharray: dash ? "8 5" : undefined, clip: true }),
       points: () => Plot.dot(data, { x: "x", y: "y", fill: paint, r: 6, symbol: shape ?? "circle" }),
       ticks: () => Plot.tickX(data, { x: "x", y: "y", stroke: paint, strokeWidth: 1.6 }),
-      bars: () => Plot.barX(data, { x1: "x", x2: "x2", y: "y", fill: paint, stroke: "currentColor", strokeWidth: 0.8 }),
+      bars: () => Plot.barX(data, { x1: "x", x2: "x2", y: "y", fill: colour === "transfer" ? hatched : paint, stroke: "currentColor", strokeWidth: 0.8 }),
       rule: () => Plot.ruleX(x, { stroke: paint, strokeWidth: 1.6, strokeDasharray: "2 4" }),
     };
     return draw[kind]();
