@@ -13,7 +13,7 @@ from lib.models import MODELS
 MODEL = {model.name: model for model in MODELS}
 GPU = {gpu.name: gpu for gpu in GPUS}
 LINK = {link.name: link for link in LINKS}
-SEED, COUNT, TARGET = 4, 60, 0.9  # one draw, its requests, and the share of them that must keep the targets
+SEED, COUNT, TARGET = 4, 40, 0.9  # one draw, its requests, and the share of them that must keep the targets
 ROWS = ("one pool", "two pools", "free copies")
 QUESTIONS = (  # all that `lib.decide.forks` may ask
     "Is the handoff fast enough?",
@@ -31,14 +31,15 @@ QUESTIONS = (  # all that `lib.decide.forks` may ask
     "Decide your own case",
     Choice("model", "Model", "Qwen2.5-7B", tuple(MODEL)),
     Choice("gpu", "GPU", "L40S", tuple(GPU)),
-    Choice("gpus", "GPUs in all", "2", ("2", "4", "8", "16")),
+    Number("prefill", "Engines for prompts, if split", "", 1, 1, 8),
+    Number("decode", "Engines for answers, if split", "", 1, 1, 8),
     Choice("tensor_parallel", "GPUs to one engine", "1", ("1", "2", "4", "8")),
     Choice("link", "Link between the pools", "PCIe 4.0 x16", tuple(LINK)),
     Number("handoff", "Handoff as measured; 0: by the link", "ms", 1300, 0, 60_000, 100),
     Number("rate", "Load", "requests a second", 0.4, 0.01, 100, 0.1, whole=False),
     Number("prompt", "Mean prompt", "tokens", 8192, 1, 65_536, 1024),
-    Number("output", "Mean answer", "tokens", 256, 2, 4096, 64),
-    Number("spread", "Their deviation over the mean", "", 0, 0, 2, 0.1, whole=False),
+    Number("output", "Mean answer", "tokens", 256, 2, 1024, 64),
+    Number("spread", "Their deviation over the mean", "", 0, 0, 1, 0.1, whole=False),
     Number("ttft", "First token within", "s", 2, 0.05, 60, 0.5, whole=False),
     Number("itl", "99 % of an answer's gaps within", "ms", 100, 1, 5000, 10),
     Number("new", "New tokens a turn; 0: no history", "tokens", 0, 0, 65_536, 100),
@@ -46,27 +47,25 @@ QUESTIONS = (  # all that `lib.decide.forks` may ask
     Number("cpu", "CPU time a request; 0: not asked", "ms", 0, 0, 60_000, 100),
 )
 def decide(
-    model: str, gpu: str, gpus: str, tensor_parallel: str, link: str, handoff: int, rate: float, prompt: int,
-    output: int, spread: float, ttft: float, itl: int, new: int, history: str, cpu: int,
+    model: str, gpu: str, prefill: int, decode: int, tensor_parallel: str, link: str,
+    handoff: int, rate: float, prompt: int, output: int, spread: float,
+    ttft: float, itl: int, new: int, history: str, cpu: int,
 ) -> Answer:  # fmt: skip
     """Return where the chapter's flow ends, on a smaller draw, and without trying what may be off."""
     chip, degree = GPU[gpu], int(tensor_parallel)
-    if int(gpus) < 2 * degree:
-        raise Refused({"gpus": f"gpus={gpus} make one engine of {degree}; use {2 * degree} or more"})
     if new > prompt:
         raise Refused({"new": f"new={new:,} exceeds the prompt; use 0 to {prompt:,} tokens"})
     case = Case(
         MODEL[model], chip, deciding.poisson(rate, prompt, output, spread, COUNT),
         SLO(ttft, itl=itl / 1e3), LINK[link], handoff / 1e3 if handoff else None, cpu / 1e3 if cpu else None,
-        history == "yes", int(gpus), degree, new or None, calibration.efficiency(chip), False, TARGET, None,
-        (SEED,),
+        history == "yes", (prefill + decode) * degree, degree, new or None, calibration.efficiency(chip),
+        False, TARGET, None, (SEED,),
     )  # fmt: skip
     fits = deciding.fit(case)
     if not fits.answer:
         raise Refused({"tensor_parallel": fits.number})
-    n_prefill = deciding.best_split(case)
-    seen = deciding.verdict(case, n_prefill)
-    limit = deciding.handoff_limit(case, n_prefill)
+    seen = deciding.verdict(case, prefill)
+    limit = deciding.handoff_limit(case, prefill)
     asked = {fork.question: fork for fork in deciding.forks(case, seen, limit)}
     reason = deciding.reason(case, seen, limit)
     return {

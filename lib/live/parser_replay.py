@@ -5,13 +5,13 @@ from __future__ import annotations
 from lib.live import Answer, Number, calculates, line, points
 from lib.parsers import replay_work
 
-LENGTHS = [2**n for n in range(4, 17)]  # tokens
+LENGTHS = [2**n for n in range(4, 15)]  # tokens
 
 
 @calculates(
     "Stream an answer of your own",
-    Number("tokens", "Answer", "tokens", 4000, 1, 65_536, 500),
-    Number("characters", "Characters a token", "", 4, 1, 16),
+    Number("tokens", "Answer", "tokens", 4000, 1, 16_384, 500),
+    Number("characters", "Characters a token", "", 4, 1, 8),
     Number("bundle", "Tokens a chunk", "tokens", 1, 1, 256),
     Number("gap", "Time between tokens", "ms", 24.5, 1, 1000, 0.5, whole=False),
 )
@@ -43,8 +43,8 @@ def parser_replay(tokens: int, characters: int, bundle: int, gap: float) -> Answ
             "alt": "Characters looked at against tokens of the answer, on logarithmic scales. The parser "
             "that remembers rises in proportion, the one that replays with the square, the one that rescans "
             "too with the cube.",
-            "x": {"label": "tokens of the answer", "log": True, "ends": (16, 65_536)},
-            "y": {"label": "characters looked at", "log": True, "ends": (10, 1e16)},
+            "x": {"label": "tokens of the answer", "log": True, "ends": (16, 16_384)},
+            "y": {"label": "characters looked at", "log": True, "ends": (10, 1e13)},
             "marks": [
                 *(
                     line(name, colour, lengths, [work(n, characters, bundle, kind) for n in lengths])

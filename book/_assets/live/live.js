@@ -8,7 +8,8 @@
   let python; // the worker, once it was asked for
   let hatches = 0; // patterns so far, for their names
   let plotting; // the library, the same way
-  let asking, waiting; // the forms that are being answered; of those that wait, only the last
+  let asking; // the form that is being answered
+  const waiting = new Map(); // form -> its question; of each only the last
 
   function live(section) {
     const form = section.querySelector("form"), knobs = [...form.querySelectorAll("input, select")];
@@ -18,6 +19,7 @@
     const first = new Map(knobs.map(knob => [knob, knob.value]));
     let plot, width; // the plot that is shown, and how wide it was drawn
 
+    const face = { loading, show, fail };
     const inAddress = knob => `${section.dataset.live}.${knob.name}`;
     const say = text => { status.textContent = text; };
     const labels = wrong => knobs.filter(knob => knob.name in wrong).map(knob => `“${knob.labels[0].textContent}”`).join(", ");
@@ -46,7 +48,7 @@
 
     function ask() {
       const values = Object.fromEntries(knobs.map(knob => [knob.name, knob.value]));
-      compute({ calculator: section.dataset.live, knobs: values }, { loading, show, fail });
+      compute({ calculator: section.dataset.live, knobs: values }, face);
     }
 
     function loading(share) {
@@ -88,7 +90,7 @@
   // ---- the worker: one for all forms, one question at a time
 
   function compute(question, form) {
-    if (asking) { waiting = [question, form]; return; }
+    if (asking) return waiting.set(form, question);
     asking = form;
     python ??= startPython();
     python.postMessage(question);
@@ -99,11 +101,14 @@
     worker.onerror = event => asking?.fail(event.message ?? "the worker could not be loaded");
     worker.onmessage = ({ data: { loaded, answer, failed, ms } }) => {
       if (loaded !== undefined) return asking.loading(loaded);
-      const form = asking, next = waiting;
-      asking = waiting = undefined;
-      if (next) compute(...next);
+      const form = asking, outdated = waiting.has(form);
+      asking = undefined;
+      for (const [next, question] of [...waiting].slice(0, 1)) {
+        waiting.delete(next);
+        compute(question, next);
+      }
       if (failed) form.fail(failed);
-      else if (!next || next[1] !== form) form.show(answer, ms);
+      else if (!outdated) form.show(answer, ms);
     };
     asking.loading(0);
     return worker;
@@ -133,7 +138,7 @@
     const svg = Plot.plot({
       width,
       height,
-      marginLeft: rows ? 16 + letter * Math.max(...rows.map(row => row.length)) : 62,
+      marginLeft: rows ? 16 + letter * Math.max(...rows.map(row => row.length)) : 68,
       marginBottom: 50,
       marginRight: 16,
       marginTop: 12,
@@ -144,7 +149,7 @@
       y: up,
       marks: [
         Plot.axisX({ ...axis(across), label: x.label, labelOffset: 40 }),
-        rows ? Plot.axisY({ tickSize: 0, label: null }) : Plot.axisY({ ...axis(up), label: y.label, labelOffset: 56 }),
+        rows ? Plot.axisY({ tickSize: 0, label: null }) : Plot.axisY({ ...axis(up), label: y.label, labelOffset: 60 }),
         ...marks.map(one => mark(one, `url(#${hatch})`)),
       ],
     });
