@@ -108,7 +108,8 @@ def tab(browser, address, site, sections) -> Iterator:
     tab.on("pageerror", lambda error: tab.complaints.append(str(error)))
     tab.on("console", lambda m: m.type in ("error", "warning") and tab.complaints.append(m.text))
     tab.on("request", lambda request: tab.asked.append(request.url))
-    tab.route(re.compile(r"/book/all\.html"), lambda route: route.fulfill(body=all_forms, content_type="text/html"))
+    answer = {"body": all_forms, "content_type": "text/html"}
+    tab.route(re.compile(r"/book/all\.html"), lambda route: route.fulfill(**answer))
     tab.goto(f"{address}book/all.html")
     yield tab
     context.close()

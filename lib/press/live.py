@@ -23,6 +23,7 @@ SHIPPED = {
         "pyodide.asm.wasm",
         "python_stdlib.zip",
         "pyodide-lock.json",
+        "package.json",  # its licence
     ),
     "d3": ("dist/d3.min.js", "LICENSE"),
     "@observablehq/plot": ("dist/plot.umd.min.js", "LICENSE"),
