@@ -13,7 +13,7 @@ from lib.models import MODELS
 MODEL = {model.name: model for model in MODELS}
 GPU = {gpu.name: gpu for gpu in GPUS}
 LINK = {link.name: link for link in LINKS}
-SEED, COUNT, TARGET = 4, 40, 0.9  # one draw, its requests, and the share of them that must keep the targets
+SEED, COUNT, TARGET = 4, 60, 0.9  # one draw, its requests, and the share of them that must keep the targets
 ROWS = ("one pool", "two pools", "free copies")
 QUESTIONS = (  # all that `lib.decide.forks` may ask
     "Is the handoff fast enough?",

@@ -131,9 +131,9 @@ def drawing(plot: Mapping[str, Any]) -> tuple[str, list[str]]:
 
 
 def power(value: float) -> str:
-    """Return the label of a logarithmic axis: powers of ten from a million on."""
+    """Return the label of a logarithmic axis: powers of ten from 100,000 on."""
     digits = str(round(log10(value))).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{value:,.10g}" if value < 1e6 else f"10{digits}"
+    return f"{value:,.10g}" if value < 1e5 else f"10{digits}"
 
 
 def paint(axes: Axes, plot: Mapping[str, Any]) -> None:
@@ -167,6 +167,7 @@ def paint(axes: Axes, plot: Mapping[str, Any]) -> None:
             drawn = axes.xaxis if name == "x" else axes.yaxis
             drawn.set_major_formatter(lambda value, _: power(value))
             drawn.set_minor_formatter(lambda value, _: "")
+    axes.tick_params(axis="x", pad=8)  # on a phone, where all text is larger, off the other axis's lowest
     if rows:
         axes.set(yticks=list(at.values()), yticklabels=rows, ylim=(0.6 - len(rows), 0.6))
         axes.grid(visible=False, axis="y")

@@ -166,7 +166,7 @@
   }
 
   function written(tick) {
-    return tick < 1e6 ? tick.toLocaleString("en") : `10${[...String(Math.round(Math.log10(tick)))].map(digit => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("")}`;
+    return tick < 1e5 ? tick.toLocaleString("en") : `10${[...String(Math.round(Math.log10(tick)))].map(digit => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("")}`;
   }
 
   // transfers are hatched, here as in the book's other figures
