@@ -141,7 +141,7 @@ class Pull:
       leaves prefill short of memory. (vLLM holds them; where memory is ample it makes no difference, and
       leaving it out is faster to simulate.)
     - `bidirectional` (and `hold`): decode keeps the blocks of a turn for `keep` seconds after its end. If the
-      session's next turn arrives before that, prefill pulls what it lacks of the history, the answer
+      session's next turn gets its place before that, prefill pulls what it lacks of the history, the answer
       included, unless that is less than `least` tokens. The defaults are vLLM's (0.31.0,
       `nixl/base_scheduler.py`, lines 165 to 182).
     """

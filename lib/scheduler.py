@@ -31,7 +31,8 @@ class Job:
     - `computed`: tokens whose keys and values are in the cache, or will be when the steps composed so far
       have run; `emitted`: tokens that have come out. `flying`: 1 while a token of its is being computed.
     - `remote`: so many of its first tokens were computed elsewhere. `copying`: but their cache is not here
-      yet; what is missing of it is computed here if it is less than `least` tokens.
+      yet; what is missing of it is computed here if it is less than `least` tokens, or if `source`, the job
+      that kept it, has lost its blocks.
     - `blocks`: the cache blocks that it holds; `hashed`: how many of them can be found by their content.
       `kept`: it holds them after its end, until `free`.
     """
@@ -46,6 +47,7 @@ class Job:
     flying: int = 0
     copying: bool = False
     least: int = 1
+    source: "Job | None" = None
     kept: bool = False
     blocks: list[int] = field(default_factory=list)
     hashed: int = 0
@@ -436,8 +438,9 @@ class VLLM:
             self._compute(step, job, tokens)
 
     def _waits_for_copy(self, step: "_Step", job: Job) -> bool:
-        """Reserve blocks for what was computed elsewhere, unless it is too little to be copied."""
-        if job.copying and job.remote - job.computed < job.least:
+        """Reserve blocks for what was computed elsewhere, unless it is gone, or too little to be copied."""
+        gone = job.source is not None and not job.source.blocks
+        if job.copying and (gone or job.remote - job.computed < job.least):
             job.copying, job.remote = False, 0
             step.copies.append(job)
             return False

@@ -246,6 +246,8 @@ class _Fleet:
             notes.back_start[row], notes.back_end[row], notes.fetched[row] = start, end, tokens
         if row in self.held:
             keeper, kept = self.held.pop(row)
+            keeper.copies = [item for item in keeper.copies if item[2] is not kept]  # it does not expire now
+            heapify(keeper.copies)
             heappush(keeper.copies, (end, kept.request, kept))
         return end
 
@@ -265,14 +267,12 @@ class _Fleet:
         if pull is None or request.session is None or request.session not in self.latest:
             return
         end, engine, before = self.latest[request.session]
-        expiry = end + pull.keep
         tokens = workload.history(self.rows[before.request], request)
-        if tokens and end <= time < expiry:
+        if tokens and end <= time < end + pull.keep:
             del self.latest[request.session]
-            engine.copies.remove((expiry, before.request, before))
-            heapify(engine.copies)
             self.held[job.request] = engine, before
-            job.remote, job.copying, job.least = min(tokens, job.prompt), True, pull.least
+            job.remote, job.copying = min(tokens, job.prompt), True
+            job.least, job.source = pull.least, before
 
 
 def _refuse_impossible(rows: Sequence[Request], pools: Sequence[Pool]) -> None:

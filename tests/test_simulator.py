@@ -654,6 +654,17 @@ def test_laws_of_conversations(first, answer, message, pause, pools, copy, async
         assert 1 <= tokens <= requests[row].prompt_tokens
 
 
+def test_prefill_and_decode_that_wait_for_each_others_blocks_get_on_when_those_expire():
+    tight = replace(REAL, kv_blocks=150)
+    requests = sessions(1, 6, 3, 25, 806, 2, 28, 5)
+    for keep in (30, 60):
+        way = Pull(Shared(SLOW), bidirectional=True, keep=keep)
+        trace = simulate(requests, Disaggregated(tight, tight, 1, 2, way))
+        assert trace.completed == len(requests)
+        assert max(trace.ttft) > keep - 10
+        assert 0 < sum(tokens > 0 for tokens in trace.fetched_tokens) < 12
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_conversations_are_the_same_to_the_last_bit_step_by_step(seed):
     draw = random.Random(seed)
