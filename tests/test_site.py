@@ -344,7 +344,7 @@ def visit(browser, address, site) -> Iterator[Callable[[str], Visit]]:
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf8")
 
     def weight(url: str) -> int:
-        path = site / unquote(url.removeprefix(address)).partition("?")[0]
+        path = site / unquote(url.removeprefix(address).removeprefix(root()[1:])).partition("?")[0]
         body = path.read_bytes() if path.is_file() else b""
         return len(gzip.compress(body, 6)) if path.suffix in TEXT else len(body)
 
