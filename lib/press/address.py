@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from functools import cache
 from urllib.parse import urlsplit
 
 from lib.press.show import ROOT
@@ -12,6 +13,7 @@ from lib.press.show import ROOT
 SERVED = "http://127.0.0.1:8000/"  # where `make serve` shows the site
 
 
+@cache  # asked for every link
 def git(*arguments: str) -> str:
     """Return what git says of the book's folder, or nothing where it says nothing."""
     command = ["git", "-C", str(ROOT), *arguments]
