@@ -155,7 +155,7 @@ def introduction(path: Path) -> str:
     """Return how to run a notebook."""
     page = path.relative_to(ROOT).with_suffix(".html").as_posix()
     where = f"{website()}{wheel_name()}"
-    beside = "" if website() else ", the file beside `index.html` in the folder of the site"
+    beside = "" if website() else " (the file lies beside `index.html` in the folder of the site)"
     origin = f"[the page]({website()}{page})" if website() else f"the page `{page}`"
     return (
         f"To run this notebook, install the book's models once, with Python 3.11 or newer{beside}:\n\n"
