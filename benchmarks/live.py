@@ -22,6 +22,8 @@ ANSWERS = 9
 ASK = """async () => {
   const section = document.querySelector(".live");
   delete section.answer;
+  const knob = section.querySelector("input");
+  knob.value = knob.value === knob.defaultValue ? +knob.value + +knob.step : knob.defaultValue;
   section.querySelector("form").dispatchEvent(new Event("input"));
   const start = performance.now();
   while (!section.answer) await new Promise(requestAnimationFrame);

@@ -178,6 +178,15 @@ class Calculator:
         return self.function(**self.read(given))
 
 
+def short(value: float) -> str:
+    """Return a number to three digits, without an exponent.
+
+    >>> short(13_432.1), short(0.05642)
+    ('13,400', '0.0564')
+    """
+    return f"{float(f'{value:.3g}'):,.10g}"
+
+
 def calculates(title: str, *knobs: Knob) -> Callable[[Answered], Calculator]:
     """Return a decorator that makes a function a calculator with these knobs."""
     return partial(Calculator, title=title, knobs=knobs)
@@ -196,6 +205,7 @@ NAMES = (
     "goodput",
     "roofline",
     "kv_handoff",
+    "cuts",
     "multi_turn",
     "parser_replay",
     "payload",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lib import kv_cache
 from lib.hardware import GPUS, LINKS
-from lib.live import Answer, Choice, Number, bars, calculates, rule
+from lib.live import Answer, Choice, Number, bars, calculates, rule, short
 from lib.models import MODELS
 from lib.roofline import PUBLISHED, prefill, step_time
 
@@ -35,9 +35,9 @@ def kv_handoff(model: str, tokens: int, gpu: str, link: str, sent: str) -> Answe
     end = compute + exposed[sent]
     return {
         "say": [
-            f"The cache of {tokens:,} tokens has {size / 1e6:,.4g} MB. Computing it takes "
-            f"{1e3 * compute:,.4g} ms, and copying it {1e3 * copy:,.4g} ms.",
-            f"Sent {sent}, the copy makes the first token {1e3 * exposed[sent]:,.3g} ms later: "
+            f"The cache of {tokens:,} tokens has {short(size / 1e6)} MB. Computing it takes "
+            f"{short(1e3 * compute)} ms, and copying it {short(1e3 * copy)} ms.",
+            f"Sent {sent}, the copy makes the first token {short(1e3 * exposed[sent])} ms later: "
             f"{exposed[sent] / compute:.1%} of prefill's time.",
         ],
         "table": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lib.cut_points import RPC_LIMIT, image_hops, wire_gbps
-from lib.live import Answer, Choice, Number, bars, calculates, rule
+from lib.live import Answer, Choice, Number, bars, calculates, rule, short
 from lib.models import MODELS
 
 MODEL = {model.name: model for model in MODELS}
@@ -28,12 +28,12 @@ def payload(upload: float, side: int, images: int, rate: float, model: str) -> A
     growth = hops["patches"] / hops["JPEG"]
     return {
         "say": [
-            f"A request brings {mib['JPEG']:.3g} MiB and becomes {mib['patches']:,.4g} MiB of patches, "
-            f"{growth:,.3g} times as much. At {rate:g} requests a second that is "
-            f"{wire_gbps(hops['patches'], rate):,.3g} Gb/s.",
+            f"A request brings {short(mib['JPEG'])} MiB and becomes {short(mib['patches'])} MiB of patches, "
+            f"{short(growth)} times as much. At {rate:g} requests a second that is "
+            f"{short(wire_gbps(hops['patches'], rate))} Gb/s.",
             f"An RPC limit of {RPC_LIMIT / 2**20:.0f} MiB lets "
             + (f"{fits} such image{'s' * (fits > 1)} through" if fits else "no such image through")
-            + f"; its KV cache has {mib['KV'] / images:,.4g} MiB.",
+            + f"; its KV cache has {short(mib['KV'] / images)} MiB.",
         ],
         "table": {
             "form": list(hops),

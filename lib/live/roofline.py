@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lib.hardware import GPUS
-from lib.live import Answer, Choice, Number, calculates, line, points, rule
+from lib.live import Answer, Choice, Number, calculates, line, points, rule, short
 from lib.models import MODELS
 from lib.roofline import bound, decode, ideal_time, prefill, ridge
 
@@ -35,7 +35,7 @@ def roofline(gpu: str, model: str, batch: int, context: int, prompt: int) -> Ans
     decoding, reading = steps.values()
     return {
         "say": [
-            f"A decode step waits for {limits[0]}: {decoding.intensity:.3g} FLOPs per byte, and the ridge is "
+            f"A decode step waits for {limits[0]}: {short(decoding.intensity)} FLOPs per byte, and the ridge is "
             f"at {edge:.0f}. The prompt waits for {limits[1]}, at {reading.intensity:,.0f}.",
             f"Reading the prompt takes as long as {times[1] / times[0]:,.1f} such steps.",
         ],

@@ -59,7 +59,7 @@ def form(calculator: Calculator, **knobs: object) -> Html:
         f'<div class="live-say" data-part="say" role="status" style="{room(answer["say"])}">'
         f"{shown['say']}</div>"
         f'<div class="figure"><p class="figure-title" data-part="title">{shown["title"]}</p>'
-        f'<ul class="live-legend" data-part="legend">{shown["legend"]}</ul>'
+        f'<ul class="live-legend" data-part="legend" style="list-style: none">{shown["legend"]}</ul>'
         f'<div class="live-plot" data-part="plot">{shown["plot"]}</div></div>'
         f'<div data-part="table">{shown["table"]}</div></section>'
     )
@@ -117,8 +117,24 @@ def respond(calculator: Calculator, knobs: Mapping[str, object]) -> str:
 
 def key(mark: Mapping[str, Any]) -> str:
     """Return an entry of the legend: a sample of the mark, and its name."""
-    kind = " ".join(filter(None, (mark["kind"], mark.get("shape"), "dash" * mark.get("dash", False))))
-    return f'<li><span class="live-key {kind} {mark["colour"]}"></span>{escape(mark["name"])}</li>'
+    hatch = '<path d="M2 12 12 2M8 12 18 2M14 12 24 2" stroke="currentColor"/>' * (
+        mark["colour"] == "transfer"
+    )
+    dash = ' stroke-dasharray="7 4"' * mark.get("dash", False)
+    sample = {
+        "line": f'<path d="M0 7H26" stroke-width="3"{dash}/>',
+        "rule": '<path d="M0 7H26" stroke-width="3" stroke-dasharray="3 4"/>',
+        "ticks": '<path d="M13 0V14" stroke-width="3"/>',
+        "bars": f'<rect x="1" y="2" width="24" height="10" stroke="currentColor"/>{hatch}',
+        "circle": '<circle cx="13" cy="7" r="6" stroke="none"/>',
+        "square": '<rect x="7" y="1" width="12" height="12" stroke="none"/>',
+        "triangle": '<path d="M6 13H20L13 1Z" stroke="none"/>',
+    }[mark.get("shape") or mark["kind"]]
+    ink = "currentColor" if mark["colour"] == "ink" else f"var(--{mark['colour']}, {COLOURS[mark['colour']]})"
+    return (
+        f'<li><svg width="26" height="14" fill="{ink}" stroke="{ink}" aria-hidden="true">{sample}</svg> '
+        f"{escape(mark['name'])}</li>"
+    )
 
 
 def drawing(plot: Mapping[str, Any]) -> tuple[str, list[str]]:
