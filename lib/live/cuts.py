@@ -27,8 +27,8 @@ def cuts(prompt: int, output: int, images: int, side: int) -> Answer:
     least, most = min(mib, key=mib.__getitem__), max(mib, key=mib.__getitem__)
     return {
         "say": [
-            f"Least crosses between {' and '.join(least.split(' | '))}, {short(mib[least])} MiB; most between "
-            f"{' and '.join(most.split(' | '))}, {short(mib[most])} MiB.",
+            f"Least crosses between {' and '.join(least.split(' | '))}, {short(mib[least])} MiB; "
+            f"most between {' and '.join(most.split(' | '))}, {short(mib[most])} MiB.",
             f"The images are {visual:,} of the {prompt:,} tokens of the prompt.",
         ],
         "table": {

@@ -35,8 +35,8 @@ def roofline(gpu: str, model: str, batch: int, context: int, prompt: int) -> Ans
     decoding, reading = steps.values()
     return {
         "say": [
-            f"A decode step waits for {limits[0]}: {short(decoding.intensity)} FLOPs per byte, and the ridge is "
-            f"at {edge:.0f}. The prompt waits for {limits[1]}, at {reading.intensity:,.0f}.",
+            f"A decode step waits for {limits[0]}: {short(decoding.intensity)} FLOPs per byte, and the ridge "
+            f"is at {edge:.0f}. The prompt waits for {limits[1]}, at {reading.intensity:,.0f}.",
             f"Reading the prompt takes as long as {times[1] / times[0]:,.1f} such steps.",
         ],
         "table": {
