@@ -475,13 +475,17 @@ def baseline(root: Path, workers: Workers) -> tuple[dict[str, Seen], list[str]]:
 
 
 def of_models(path: Path) -> bool:
-    """Tell whether a file of tests imports a module of `lib` that is not the press."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            if any(re.match(r"lib\.(?!press\b|data\b)", name) for name in names):
-                return True
-    return False
+    """Tell whether a file of tests imports a module of `lib` that is not the press, and builds no site."""
+    nodes = list(ast.walk(ast.parse(path.read_bytes())))
+    if any(isinstance(node, ast.arg) and node.arg in ("site", "browser") for node in nodes):
+        return False
+    names = [
+        f"{node.module}.{alias.name}"
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    return any(re.match(r"lib\.(?!press\b|data\b)", name) for name in names)
 
 
 def verdicts(root: Path, choose: Callable[[set[str]], list[Mutant]], workers: Workers) -> Iterator[Verdict]:
