@@ -1,7 +1,9 @@
 """The decision: every row of the guide's table, its own box, contradictions, the command line."""
 
 import json
+import random
 from dataclasses import replace
+from statistics import fmean, pstdev
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +20,7 @@ from lib.decide import (
     STAY,
     STEADY,
     TOO_BIG,
+    about,
     box,
     decide,
     main,
@@ -255,3 +258,10 @@ def test_the_command_line_says_what_is_wrong(tmp_path, capsys, arguments, words)
     filled = [argument.format(**files) for argument in arguments]
     assert main([*BASE, *filled]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_lengths_have_the_mean_and_the_deviation_that_were_asked_for():
+    dice = random.Random(0)
+    lengths = [about(1000, 0.5, dice) for _ in range(20_000)]
+    assert fmean(lengths) == pytest.approx(1000, rel=0.02)
+    assert pstdev(lengths) == pytest.approx(500, rel=0.05)

@@ -511,3 +511,9 @@ def test_a_hybrid_without_experts_has_plain_ffns():
 def test_parts_can_be_built_by_hand():
     assert Mamba(layers=1, heads=2, head_dim=4, groups=1, state=8, kernel=4).d_conv == 8 + 16
     assert Latent(kv_rank=4, d_rope=2, d_nope=4, d_value=4, q_rank=8).kv_rank == 4
+
+
+def test_decode_of_mla_scores_and_adds_up_latents_for_every_head():
+    latent, heads = 512, 128
+    assert DEEPSEEK_V3.decode_flops_per_pair == 2 * 61 * heads * (latent + 64 + latent)
+    assert QWEN2_5_7B.decode_flops_per_pair == QWEN2_5_7B.flops_per_pair
