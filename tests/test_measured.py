@@ -175,10 +175,10 @@ def test_a_load_has_the_lengths_and_the_number_that_the_source_names(entry, monk
         r"outputs (\d+)|(\d+) outputs": 1,
         r"(\d+) (?:Poisson )?requests": 2,
     }
+    loads = [requests for _, requests in played(entry, monkeypatch)]
     for pattern, which in names.items():
         if match := re.search(pattern, setup):
             said = int(match[1] or match[match.lastindex])
-            loads = [requests for _, requests in played(entry, monkeypatch)]
             for load in loads:
                 counted = (load[0].prompt_tokens, load[0].output_tokens, len(load))
                 assert counted[which] == said or (entry == "distserve-a100" and counted[1] == 1)

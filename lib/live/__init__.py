@@ -13,6 +13,14 @@ from functools import partial
 from math import isfinite
 from typing import Any, NotRequired, TypedDict
 
+from lib.hardware import GPUS, LINKS
+from lib.models import MODELS
+
+MODEL = {model.name: model for model in MODELS}  # the catalogues, by name: what knobs offer
+GPU = {gpu.name: gpu for gpu in GPUS}
+LINK = {link.name: link for link in LINKS}
+LEAST = 0.001  # MiB, where bars of sizes begin
+
 Name = str
 Answered = Callable[..., "Answer"]
 
@@ -67,6 +75,11 @@ def ticks(name: str, colour: str, moments: Sequence[tuple[str, float]]) -> Mark:
     """Return ticks: the row of each, and where it stands."""
     rows, x = [row for row, _ in moments], [moment for _, moment in moments]
     return {"kind": "ticks", "name": name, "colour": colour, "x": x, "y": rows}
+
+
+def sizes(most: float) -> Axis:
+    """Return an axis for the sizes of what a request brings, from LEAST to `most` MiB."""
+    return {"label": "MiB a request", "log": True, "ends": (LEAST, most)}
 
 
 class Plot(TypedDict):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from lib import cut_points
-from lib.live import Answer, Number, Refused, bars, calculates, short
+from lib.live import LEAST, Answer, Number, Refused, bars, calculates, short, sizes
 
-LEAST = 0.001  # MiB, where the bars begin
 COLOURS = ("cpu", "extra", "transfer", "other", "waiting")
 
 
@@ -41,7 +40,7 @@ def cuts(prompt: int, output: int, images: int, side: int) -> Answer:
         "plot": {
             "title": "One request, cut in five places",
             "alt": "A bar for each cut, on a logarithmic scale: what crosses it for one request.",
-            "x": {"label": "MiB a request", "log": True, "ends": (LEAST, 1_000_000)},
+            "x": sizes(1_000_000),
             "y": {"label": ""},
             "rows": list(mib),
             "marks": [

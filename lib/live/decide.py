@@ -6,13 +6,8 @@ from lib import calibration
 from lib import decide as deciding
 from lib.decide import Case, Verdict
 from lib.goodput import SLO
-from lib.hardware import GPUS, LINKS
-from lib.live import Answer, Choice, Number, Plot, Refused, bars, calculates, rule
-from lib.models import MODELS
+from lib.live import GPU, LINK, MODEL, Answer, Choice, Number, Plot, Refused, bars, calculates, rule
 
-MODEL = {model.name: model for model in MODELS}
-GPU = {gpu.name: gpu for gpu in GPUS}
-LINK = {link.name: link for link in LINKS}
 SEED, COUNT, TARGET = 4, 60, 0.9  # one draw, its requests, and the share of them that must keep the targets
 ROWS = ("one pool", "two pools", "free copies")
 QUESTIONS = (  # all that `lib.decide.forks` may ask

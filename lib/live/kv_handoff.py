@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from lib import kv_cache
-from lib.hardware import GPUS, LINKS
-from lib.live import Answer, Choice, Number, bars, calculates, rule, short
-from lib.models import MODELS
+from lib.live import GPU, LINK, MODEL, Answer, Choice, Number, bars, calculates, rule, short
 from lib.roofline import PUBLISHED, prefill, step_time
 
-MODEL = {model.name: model for model in MODELS}
-GPU = {gpu.name: gpu for gpu in GPUS}
-LINK = {link.name: link for link in LINKS}
 AFTER, BY_LAYER = "after prefill", "layer by layer"
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from lib.hardware import GPUS, LINKS
-from lib.live import Answer, Choice, Number, calculates, line, points
-from lib.models import MODELS
+from lib.live import GPU, LINK, MODEL, Answer, Choice, Number, calculates, line, points
 from lib.roofline import PUBLISHED, prefill, step_time
 
-MODEL = {model.name: model for model in MODELS}
-GPU = {gpu.name: gpu for gpu in GPUS}
-LINK = {link.name: link for link in LINKS}
 TURNS = [1, 2, 3, 4, 5, 6]
 
 

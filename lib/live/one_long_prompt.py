@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from lib.hardware import GPUS
-from lib.live import Answer, Choice, Number, bars, calculates, rule, ticks
+from lib.live import GPU, Answer, Choice, Number, bars, calculates, rule, ticks
 from lib.models import QWEN2_5_7B
 from lib.simulator import Collocated, Deployment, Disaggregated, Engine, Trace, simulate
 from lib.workload import Request
 
-GPU = {gpu.name: gpu for gpu in GPUS}
 DELAY = 0.1  # seconds after the readers both stream
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from lib.cut_points import RPC_LIMIT, image_hops, wire_gbps
-from lib.live import Answer, Choice, Number, bars, calculates, rule, short
-from lib.models import MODELS
+from lib.live import LEAST, MODEL, Answer, Choice, Number, bars, calculates, rule, short, sizes
 
-MODEL = {model.name: model for model in MODELS}
 FORMS = ("as patches", "as JPEG")
-LEAST = 0.001  # MiB, where the bars begin
 
 
 @calculates(
@@ -44,7 +41,7 @@ def payload(upload: float, side: int, images: int, rate: float, model: str) -> A
         "plot": {
             "title": "The same image in five forms",
             "alt": "A bar for each form of the images, on a logarithmic scale, and the limit of a message.",
-            "x": {"label": "MiB a request", "log": True, "ends": (LEAST, 100_000)},
+            "x": sizes(100_000),
             "y": {"label": ""},
             "rows": list(hops),
             "marks": [

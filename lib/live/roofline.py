@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from lib.hardware import GPUS
-from lib.live import Answer, Choice, Number, calculates, line, points, rule, short
-from lib.models import MODELS
+from lib.live import GPU, MODEL, Answer, Choice, Number, calculates, line, points, rule, short
 from lib.roofline import bound, decode, ideal_time, prefill, ridge
 
-MODEL = {model.name: model for model in MODELS}
-GPU = {gpu.name: gpu for gpu in GPUS}
 LEFT, RIGHT = 0.5, 30_000  # FLOPs per byte, the ends of the plot
 
 

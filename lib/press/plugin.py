@@ -47,10 +47,7 @@ class ChapterItem(NotebookItem):
         twin = self.path.with_name(f".{self.path.stem}.nbmake.json")  # nbmake's own collector wants *.ipynb
         try:
             nbformat.write(run.read(self.path), twin)
-            try:
-                result = self.execute(twin)
-            except RuntimeError:  # the kernel died at its start, as when two take the same port: once more
-                result = self.execute(twin)
+            result = run.started(lambda: self.execute(twin))
         finally:
             twin.unlink(missing_ok=True)
         if result.error is not None:

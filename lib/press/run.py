@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -90,20 +90,29 @@ def keep(path: Path, notebook: Any, seconds: float) -> None:
 
 def execute(path: Path, timeout: float = 120) -> tuple[Any, float]:
     """Execute a chapter in a kernel of its own; return the notebook and the seconds that it took."""
+    start = perf_counter()
+    return started(lambda: run_cells(path, timeout)), perf_counter() - start
+
+
+def run_cells(path: Path, timeout: float) -> Any:
+    """Return a chapter as a notebook, its cells run in a new kernel. ChapterError says which would not."""
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
-    notebook, start = read(path), perf_counter()
-    resources = {"metadata": {"path": str(path.parent)}}
+    notebook, resources = read(path), {"metadata": {"path": str(path.parent)}}
     try:
-        try:
-            NotebookClient(notebook, timeout=timeout, resources=resources).execute()
-        except RuntimeError:  # the kernel died at its start, as when two take the same port: once more
-            notebook = read(path)
-            NotebookClient(notebook, timeout=timeout, resources=resources).execute()
+        NotebookClient(notebook, timeout=timeout, resources=resources).execute()
     except (CellExecutionError, CellTimeoutError) as error:
         raise ChapterError(complaint(path, notebook, error)) from error
-    return notebook, perf_counter() - start
+    return notebook
+
+
+def started(work: Callable[[], Any]) -> Any:
+    """Return what work in a kernel returns; once more if the kernel dies, as when two take the same port."""
+    try:
+        return work()
+    except RuntimeError:
+        return work()
 
 
 def complaint(path: Path, notebook: Any, error: Exception) -> str:

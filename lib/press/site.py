@@ -5,7 +5,6 @@ Templates that replace some of the theme's stand in `templates/`; style and icon
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -18,7 +17,7 @@ from sphinx.application import Sphinx
 from sphinx.locale import admonitionlabels
 
 from lib.press.address import commit, repository
-from lib.press.run import ROOT
+from lib.press.run import ROOT, hashed
 from lib.press.show import highlighted
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -28,17 +27,9 @@ ASSETS = ROOT / "book" / "_assets"
 # ---- the theme's settings
 
 
-def fingerprint(folder: Path) -> str:
-    """Return a hash of the files in a folder."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
-
-
 def configure(app: Sphinx, config: Any) -> None:
     """Set up templates, and the launch, repository, edit and issue buttons where the address is known."""
-    config.book_assets = fingerprint(ASSETS)
+    config.book_assets = hashed(sorted(path for path in ASSETS.rglob("*") if path.is_file()))
     config.templates_path.insert(0, str(TEMPLATES))
     config.html_sidebars = {"**": ["contents.html"]}
     known = repository()
