@@ -92,10 +92,11 @@ class _Fleet:
         self.pull = deployment.pull
         self.feeds_back = self.pull is not None and self.pull.feeds_back
         self.notes = Notes(len(rows))
+        copies = [deployment.copy_seconds(row) for row in rows] if self.pull else []
         self.pools: list[list[Instance | Jumper]] = []
         for pool in deployment.pools:
             first = sum([len(members) for members in self.pools])
-            self.pools.append([self._engine(first + i, pool, jump) for i in range(pool.count)])
+            self.pools.append([self._engine(first + i, pool, copies, jump) for i in range(pool.count)])
         self.routes = [
             deployment.route() if isinstance(deployment.route, type) else deployment.route for _ in self.pools
         ]
@@ -107,15 +108,12 @@ class _Fleet:
         self.held: dict[int, tuple[Instance, Job]] = {}  # who keeps blocks for the copy of a request
         self.latest: dict[int, tuple[float, Instance, Job]] = {}  # session -> end of its turn, who keeps that
 
-    def _engine(self, number: int, pool: Pool, jump: bool) -> Instance | Jumper:
-        """An engine at work; the one that jumps where it can."""
+    def _engine(self, number: int, pool: Pool, copies: Sequence[float], jump: bool) -> Instance | Jumper:
+        """An engine at work; the one that jumps where it can. `copies`: seconds of each request's pull."""
         idle_poll = self.pull.idle_poll if self.pull else 0.0
         if not jump or self.feeds_back or pool.engine.policy is not vllm or pool.engine.prefix_caching:
             return Instance(number, pool, self.notes, self.copy, idle_poll, jump)
-        seconds: Sequence[float] = ()
-        if pool.role == "decode":
-            seconds = [self.deployment.copy_seconds(request) for request in self.rows]
-        return Jumper(number, pool.role, pool.engine, self.notes, seconds, idle_poll)
+        return Jumper(number, pool.role, pool.engine, self.notes, copies, idle_poll)
 
     # ------------------------------------------------------------ the event loop
 
