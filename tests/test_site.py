@@ -640,7 +640,8 @@ def test_buttons_lead_to_the_repository_where_its_address_is_known(tmp_path, kno
     (tmp_path / "book" / "page.md").write_text(NOTEBOOK)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
     environment |= {"GIT_DIR": "/nowhere"} | ({"GITHUB_REPOSITORY": known} if known else {})
-    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", str(tmp_path), str(tmp_path / "out")]
+    call = "import lib.press.quick, sphinx.cmd.build as sphinx, sys; sys.exit(sphinx.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", call, "-q", "-b", "html", str(tmp_path), str(tmp_path / "out")]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     links = [link for _, _, link in Markup(tmp_path / "out" / "book" / "page.html").links if "://" in link]

@@ -18,8 +18,7 @@ from lib.press.run import ROOT
 SITE = ROOT / "_build" / "html"
 ARCHIVE = ROOT / "_build" / "serving-taken-apart.zip"
 STAGE = ROOT / "_build" / "stage"
-QUICK = "import sys; sys.modules['rfc3987_syntax'] = None"  # a grammar that jsonschema loads for two seconds
-JUPYTER_BOOK = f"{QUICK}; from jupyter_book.cli.main import main; main()"
+JUPYTER_BOOK = "import lib.press.quick; from jupyter_book.cli.main import main; main()"
 
 
 def build(record: bool = False, quiet: bool = False) -> int:

@@ -16,7 +16,7 @@ CACHE = ROOT / "_build" / "cache"
 PACKAGES = ("numpy", "matplotlib", "pillow", "jinja2", "pygments", "ipykernel")
 AROUND = {  # modules of `lib.press` that work on pages from outside: no chapter's result depends on them
     "address", "build", "cards", "digits", "downloads", "head", "live", "mutate", "npm", "pdf", "plugin",
-    "prose", "records", "refreshers", "site", "sphinx", "warm",
+    "prose", "quick", "records", "refreshers", "site", "sphinx", "warm",
 }  # fmt: skip
 EXTENSIONS = {"amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"}
 
