@@ -1,4 +1,4 @@
-"""Imported first, it spares a process a second: jsonschema loads a grammar of addresses that nobody asks for."""
+"""Imported first, it spares a process a second: a grammar that jsonschema loads and nobody here asks for."""
 
 import sys
 
