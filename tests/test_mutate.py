@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from lib.press import digits, mutate, run
-from lib.press.mutate import Mutant, Verdict
+from lib.press.mutate import Mutant, Seen, Verdict
 
 # ---- where digits stand
 
@@ -114,6 +114,31 @@ def test_a_line_belongs_to_the_innermost_function_whose_body_it_is_in(line, func
     assert mutate.around(text, line) == function
 
 
+def test_what_is_quick_is_run_first_and_what_takes_too_long_not_at_all(tmp_path):
+    (tmp_path / "book" / "printed").mkdir(parents=True)
+    for page in ("long", "slow", "quick", "other"):
+        (tmp_path / "book" / "printed" / f"{page}.txt").write_text("")
+    (tmp_path / "x.py").write_text("def f():\n    return 1\n")
+    one = mutate.mutant(tmp_path, "lib", "x.py", 20, 1)
+    calls = frozenset({("x.py", 1)})
+    seen = {
+        "cells long": Seen(mutate.BUDGET - 1, calls),
+        "cells slow": Seen(4.0, calls),
+        "cells quick": Seen(0.5, calls),
+        "cells other": Seen(0.1),
+        "test t.py": Seen(7.0, calls),  # of which 2 to begin with
+        "test t.py::other": Seen(3.0),
+        "test t.py::slow": Seen(1.5, calls),
+        "test t.py::quick": Seen(0.5, calls),
+        "test u.py": Seen(5.0),
+        "test u.py::far": Seen(4.0),
+    }
+    assert mutate.steps(tmp_path, one, seen) == (
+        {"cells quick": 0.5, "test t.py::quick t.py::slow": 4.0, "cells slow": 4.0, "test t.py::other": 5.0},
+        ["cells long"],
+    )
+
+
 # ---- shares
 
 
@@ -132,19 +157,23 @@ def test_wilson_s_interval(caught, of, low, high):
 
 
 def test_the_report_counts_by_kind_and_prints_every_survivor():
-    dead = Verdict(Mutant("data", "a.toml", 5, "1", "2", 1, "x = 1"), "cells page", ["cells page"])
-    alive = Verdict(Mutant("lib", "lib/x.py", 5, "1", "2", 7, "y = 1"), "", [])
-    lines = mutate.report([dead, alive]).splitlines()
+    dead = Verdict(Mutant("data", "a.toml", 5, "1", "2", 1, "x = 1"), "cells page", {"cells page": 1.0})
+    alive = Verdict(Mutant("lib", "lib/x.py", 5, "1", "2", 7, "y = 1"))
+    tests = {"test tests/test_x.py::test_a tests/test_x.py::test_b": 2.0}
+    late = Verdict(Mutant("lib", "lib/x.py", 5, "1", "2", 8, "z = 1"), "", tests, ["cells page"])
+    lines = mutate.report([dead, alive, late]).splitlines()
     assert [line.split(",")[0].split() for line in lines[:5]] == [
         ["data", "1", "of", "1", "caught:", "100.0%"],
-        ["lib", "0", "of", "1", "caught:", "0.0%"],
+        ["lib", "0", "of", "2", "caught:", "0.0%"],
         ["prose", "0", "of", "0", "caught:", "0.0%"],
         ["records", "0", "of", "0", "caught:", "0.0%"],
-        ["all", "1", "of", "2", "caught:", "50.0%"],
+        ["all", "1", "of", "3", "caught:", "33.3%"],
     ]
     assert lines[5:] == [
         "survived: lib/x.py:7: y = 1",
         "          1 -> 2; ran nothing, as nothing depends on it",
+        "survived: lib/x.py:8: z = 1",
+        "          1 -> 2; ran test tests/test_x.py; had no time for cells page",
     ]
 
 
@@ -287,8 +316,8 @@ def test_planted_slips_of_every_kind_are_caught_and_the_unused_one_survives(proj
         "unused": "",
         "forgotten": "",
     }
-    assert found[mutants["unused"]].ran == []
-    assert set(found[mutants["forgotten"]].ran) == {"cells page", "test tests/test_toy.py"}
+    assert found[mutants["unused"]].ran == {}
+    assert set(found[mutants["forgotten"]].ran) == {"cells page", "test tests/test_toy.py::test_plus"}
     text = mutate.report(list(found.values()))
     assert f"survived: lib/toy.py:{TOY[: TOY.index('return 7')].count(chr(10)) + 1}: return 7" in text
     assert (project / "lib" / "toy.py").read_text() == TOY

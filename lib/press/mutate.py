@@ -3,9 +3,11 @@
 A seeded sample of mutants, equally from data files, constants in `lib`, prose and records; each changes
 the last digit of one numeral by one. A mutant is caught when something that can depend on it fails: the
 cells of a page print something else than their record, state a problem or raise; a page says something
-else than its record or something unsupported; or, for a constant, the tests of its module fail. Only
-that much is run, in processes forked from a warm one, each mutant in a copy of the project. Whatever
-survives is printed.
+else than its record or something unsupported; or, for a constant, tests that call it fail. Only that
+much is run, the quickest first, in processes forked from a warm one, each mutant in a copy of the project.
+
+A mutant that is not caught by what runs in `BUDGET` seconds counts as a survivor, though something slower
+might have caught it: the share can only come out too low. Every survivor is printed.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ import pytest
 from lib.press import digits, published, records, run
 
 KINDS = ("data", "lib", "prose", "records")
-ENOUGH = 0.95
+ENOUGH = 0.98
+BUDGET = 25.0  # seconds of computing, as measured on the unchanged project
 WARM = (
     "IPython.core.interactiveshell", "PIL.Image", "jinja2", "matplotlib.backends.backend_svg",
     "matplotlib.figure", "myst_nb.sphinx_", "nbformat.v4", "numpy", "pygments.formatters",
@@ -77,7 +80,8 @@ class Verdict:
 
     mutant: Mutant
     by: str = ""
-    ran: list[str] = field(default_factory=list)
+    ran: dict[str, float] = field(default_factory=dict)  # step -> seconds of computing
+    left: list[str] = field(default_factory=list)  # what there was no time for
 
 
 # ---- the sample
@@ -153,11 +157,37 @@ class Seen:
     sections: frozenset[str] = frozenset()  # of published.toml
 
 
-def steps(root: Path, one: Mutant, seen: dict[str, Seen]) -> list[str]:
-    """Return what to run for a mutant, the cheapest first: "cells PAGE", "page PAGE", "test FILE::TEST ...".
+def steps(root: Path, one: Mutant, seen: dict[str, Seen]) -> tuple[dict[str, float], list[str]]:
+    """Return what to run for a mutant, the quickest first, with its seconds; and what `BUDGET` leaves out.
 
-    Last come whole files of tests, because what one test called may be kept for another.
+    A step is "cells PAGE", "page PAGE" or "test FILE::TEST FILE::TEST ...". The other tests of a file come
+    after all that call the function, because what one test called may be kept for another.
     """
+    found = depend(root, one, seen)
+    tests = {name: name.partition("::")[0] for name in seen if "::" in name}  # test -> its file
+    inside = {
+        file: math.fsum(seen[test].seconds for test, its in tests.items() if its == file) for file in found
+    }
+    names = {*found, *(test for test, file in tests.items() if file in found)} - {*tests.values()}
+    chosen: dict[tuple[bool, str], dict[str, float]] = {}
+    left, total = [], 0.0
+    for name in sorted(names, key=lambda name: (name not in found, seen[name].seconds, name)):
+        group = (name not in found, tests.get(name, name))
+        seconds = seen[name].seconds
+        if name in tests and group not in chosen:  # imports and fixtures
+            seconds += max(1.0, seen[group[1]].seconds - inside.get(group[1], 0.0))
+        if total and total + seconds > BUDGET:
+            left.append(name)
+        else:
+            total += seconds
+            chosen.setdefault(group, {})[name] = seconds
+    cost = {group: math.fsum(parts.values()) for group, parts in chosen.items()}
+    order = sorted(chosen, key=lambda group: (group[0], cost[group]))
+    return {re.sub(" test ", " ", " ".join(chosen[group])): cost[group] for group in order}, left
+
+
+def depend(root: Path, one: Mutant, seen: dict[str, Seen]) -> list[str]:
+    """Return what can depend on a mutant: pages, files of tests, and single tests."""
     if one.kind == "records":
         return [f"page {Path(one.path).relative_to('book/printed').with_suffix('').as_posix()}"]
     if one.kind == "prose":
@@ -165,23 +195,14 @@ def steps(root: Path, one: Mutant, seen: dict[str, Seen]) -> list[str]:
         return [f"{'cells' if one.cells else 'page'} {page}"]
     text = (root / one.path).read_text("utf8")
     if one.path.endswith(".bib"):
-        found = [s for s in seen if s[:4] == "page" and "{bibliography}" in source_of(root, s)]
-    elif one.path.endswith("published.toml"):
+        return [name for name in seen if name[:4] == "page" and "{bibliography}" in source_of(root, name)]
+    if one.path.endswith("published.toml"):
         section = re.findall(r'^\[+"?([^\].\"]+)', "".join(text.splitlines(True)[: one.line]), re.M)[-1]
-        found = [name for name in seen if section in seen[name].sections]
-    elif one.kind == "data":
-        found = [name for name in seen if one.path in seen[name].files]
-    else:
-        line = around(text, one.line)
-        found = [name for name in seen if touches(root, name, one.path, line, seen[name])]
-    whole = [name for name in found if name.endswith(".py")]
-    cost = {name: seen[name].seconds for name in found if not name.startswith("test ")}
-    for name in whole:
-        tests = [test for test in found if test.startswith(f"{name}::")]
-        if tests:
-            some = " ".join(["test", *(test.partition(" ")[2] for test in tests)])
-            cost[some] = 1 + math.fsum(seen[test].seconds for test in tests)
-    return sorted(cost, key=cost.__getitem__) + sorted(whole, key=lambda name: seen[name].seconds)
+        return [name for name in seen if section in seen[name].sections]
+    if one.kind == "data":
+        return [name for name in seen if one.path in seen[name].files]
+    line = around(text, one.line)
+    return [name for name in seen if touches(root, name, one.path, line, seen[name])]
 
 
 def source_of(root: Path, step: str) -> str:
@@ -223,7 +244,7 @@ def work() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         if "mutant" in request:
-            answer = judge(Mutant(**request["mutant"]), request["steps"], request["seconds"], book)
+            answer = judge(Mutant(**request["mutant"]), request["steps"], book)
         else:
             answer = forked(lambda: watched(request["step"], book), 600)  # noqa: B023
         print(json.dumps(answer), file=answers, flush=True)
@@ -246,20 +267,20 @@ def warm_up() -> None:
     hypothesis.settings.load_profile("mutate")
 
 
-def judge(one: Mutant, todo: list[str], seconds: dict[str, float], book: Any) -> dict[str, Any]:
+def judge(one: Mutant, todo: dict[str, float], book: Any) -> dict[str, Any]:
     """Change the file, run what depends on it until something catches the mutant, and put the file back."""
     path = run.ROOT / one.path
-    before, status, ran = path.read_text("utf8"), path.stat(), []
+    before, status, ran = path.read_text("utf8"), path.stat(), {}
     path.write_text(one.after(before), "utf8")
     later = status.st_mtime + 10  # so that no bytecode of the original is taken for it, and none written
     os.utime(path, (later, later))
     sys.dont_write_bytecode = True
     try:
-        for name in todo:
-            ran.append(name)
-            limit = 10 + round(5 * seconds.get(name, 10.0))
-            if complaint := forked(lambda: {"complaint": step(name, book)}, limit)["complaint"]:  # noqa: B023
-                return {"by": name, "ran": ran, "complaint": complaint}
+        for name, seconds in todo.items():
+            answer = forked(lambda: {"complaint": step(name, book)}, 10 + round(5 * seconds))  # noqa: B023
+            ran[name] = answer["seconds"]
+            if answer["complaint"]:
+                return {"by": name, "ran": ran, "complaint": answer["complaint"]}
     finally:
         path.write_text(before, "utf8")
         os.utime(path, (status.st_atime, status.st_mtime))
@@ -316,7 +337,7 @@ def marked(path: str) -> Any:
     tree = ast.parse(Path(path).read_bytes())
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
-            says = ast.parse(f"called_here({path!r}, {node.lineno})").body
+            says = ast.parse(f"called_here(({path!r}, {node.lineno}))").body
             docstring = ast.get_docstring(node, clean=False) is not None
             node.body[docstring:docstring] = says
     return compile(tree, path, "exec")
@@ -328,9 +349,8 @@ class Watch:
     def __init__(self) -> None:
         self.files: set[str] = set()
         self.sections: set[str] = set()
-        self.called: dict[str, set[tuple[str, int]]] = {"": set()}
+        self.called: dict[str, set[tuple[str, int]]] = {}
         self.seconds: dict[str, float] = {}
-        self.now = self.called[""]
 
     def start(self) -> None:
         """Begin to watch this process."""
@@ -342,7 +362,7 @@ class Watch:
 
         published.find = finding
         sys.addaudithook(lambda event, given: self.files.add(str(given[0])) if event == "open" else None)
-        vars(builtins)["called_here"] = self.note
+        self.within("")
         usual = SourceFileLoader.get_code
 
         def get_code(loader: SourceFileLoader, name: str) -> Any:
@@ -351,19 +371,19 @@ class Watch:
 
         SourceFileLoader.get_code = get_code  # type: ignore[assignment,method-assign]
 
-    def note(self, path: str, line: int) -> None:
-        """Note that a function was called."""
-        self.now.add((path, line))
+    def within(self, test: str) -> None:
+        """Note from now on what is called by this test, or by none in particular."""
+        vars(builtins)["called_here"] = self.called.setdefault(test, set()).add
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: Any) -> Iterator[None]:
         """Set apart what a test itself calls; what its fixtures call counts for its whole file."""
         name, start = item.nodeid.partition("[")[0], process_time()
-        self.now = self.called.setdefault(name, set())
+        self.within(name)
         try:
             yield
         finally:
-            self.now = self.called[""]
+            self.within("")
             self.seconds[name] = self.seconds.get(name, 0.0) + process_time() - start
 
     def report(self) -> dict[str, Any]:
@@ -497,10 +517,10 @@ def verdicts(root: Path, choose: Callable[[set[str]], list[Mutant]], workers: Wo
     if false:
         raise ValueError("mutate: the book fails without any mutant; mend it first\n" + "\n".join(false))
     mutants = choose({path for name, it in seen.items() if name.startswith("cells ") for path in it.files})
-    seconds = {name: it.seconds for name, it in seen.items()}
-    todo = [{"mutant": asdict(m), "steps": steps(root, m, seen), "seconds": seconds} for m in mutants]
-    for one, answer in zip(mutants, workers.map(todo), strict=True):
-        yield Verdict(one, answer["by"], answer["ran"])
+    todo = [steps(root, one, seen) for one in mutants]
+    requests = ({"mutant": asdict(one), "steps": do} for one, (do, _) in zip(mutants, todo, strict=True))
+    for one, (_, left), answer in zip(mutants, todo, workers.map(requests), strict=True):
+        yield Verdict(one, answer["by"], answer["ran"], left)
 
 
 def wilson(caught: int, of: int) -> tuple[float, float]:
@@ -524,11 +544,17 @@ def report(found: list[Verdict]) -> str:
         lines.append(
             f"{name:8} {hits:4} of {of:4} caught: {share:6.1%}, 95 % interval {low:.1%} to {high:.1%}"
         )
-    for one, ran in ((v.mutant, v.ran) for v in found if not v.by):
+    for one, verdict in ((v.mutant, v) for v in found if not v.by):
         lines.append(f"survived: {one.path}:{one.line}: {one.text[:150]}")
-        tried = ", ".join(name for name in ran if "::" not in name) or "nothing, as nothing depends on it"
-        lines.append(f"          {one.old} -> {one.new}; ran {tried}")
+        tried = files(verdict.ran) or "nothing, as nothing depends on it"
+        late = f"; had no time for {files(verdict.left)}" if verdict.left else ""
+        lines.append(f"          {one.old} -> {one.new}; ran {tried}{late}")
     return "\n".join(lines)
+
+
+def files(names: Iterable[str]) -> str:
+    """Return the pages and files of tests among steps."""
+    return ", ".join(dict.fromkeys(name.partition("::")[0] for name in names))
 
 
 def main() -> None:
