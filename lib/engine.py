@@ -115,7 +115,6 @@ class Prices:
         self.linear = (
             engine.price is step_time and engine.tensor_parallel == 1 and not (model.experts or model.window)
         )
-        self.reading = -1  # with so many decodes, or fewer, a step without chunks only takes its reads' time
         if self.linear:
             self._find_coefficients()
         self.seconds: Callable[[Shapes, int, int], float] = (
@@ -143,7 +142,8 @@ class Prices:
         self.overhead = engine.efficiency.overhead
         hidden = self.context_flops * self.per_flop <= self.context_bytes * self.per_byte
         alone = self.weight_bytes * self.per_byte / (self.decode_flops * self.per_flop)
-        self.reading = floor(alone * (1 - SURELY)) - 1 if hidden else 0
+        # with so many decodes, or fewer, a step without chunks only takes its reads' time
+        self.reading = hidden * floor(alone * (1 - SURELY))
 
     def _linear_work(self, chunks: Shapes, batch: int, context: int) -> tuple[float, float]:
         flops = self.decode_flops * batch + self.context_flops * context

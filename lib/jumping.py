@@ -18,15 +18,17 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import accumulate, repeat
-from math import inf
+from math import ceil, inf
 
 from lib.engine import Engine, prices
 from lib.kv_cache import BLOCK_TOKENS
 from lib.log import Log, Notes, Run, Span
-from lib.scheduler import Job
+from lib.scheduler import NEVER, Job
+
+OUT = -1  # the order of a request that is not admitted
 
 
 def blocks(tokens: int) -> int:
@@ -46,11 +48,11 @@ class Rider:
     job: Job
     known: int
     full: int  # blocks that it holds at its end
+    order: int = OUT
     computed: int = 0
-    order: int = -1
-    base: int = 0
-    last: int = -1
-    first: int = 0
+    base: int = field(init=False)
+    last: int = field(init=False)
+    first: int = field(init=False)
 
 
 class Jumper:
@@ -65,7 +67,7 @@ class Jumper:
         self.notes = notes
         self.prices = prices(engine)
         self.asynchronous = engine.asynchronous
-        self.budget = engine.token_budget or 1 << 62
+        self.budget = engine.token_budget or NEVER
         self.seats = engine.max_num_seqs
         self.capacity = engine.blocks - 1
         self.threshold = engine.long_prefill_token_threshold
@@ -74,7 +76,6 @@ class Jumper:
         self.idle_poll = idle_poll
 
         self.mail: deque[tuple[float, Job]] = deque()
-        self.received = 0
         self.done: list[tuple[float, Job]] = []  # what a prefill engine has finished
         self.ended = array("d")  # when requests were finished here
         self.log = Log()
@@ -82,19 +83,17 @@ class Jumper:
         self.seen_to = 0.0  # the next step is composed then, and knows what arrived up to then
         self.end = 0.0  # when the step composed last ends
         self.resting = False  # nothing to run, as far as is known
-        self.step = 0  # number of the next step
         self.running: dict[Rider, None] = {}  # in order of admission, with those that leave
         self.leaving: deque[Rider] = deque()  # have got their last token, but hold place and blocks
         self.halves: list[Rider] = []  # prompts half done
         self.waiting: deque[Rider] = deque()
         self.copied: list[Rider] = []  # blocks reserved, copy under way or here
-        self.admitted = 0
 
-        self.decodes = 0
-        self.context = 0  # what they attend to together in the next step
+        # requests received and admitted; number of the next step, its decodes and what they attend to
+        # together; blocks that all who run will hold at their ends
+        self.received = self.admitted = self.step = self.decodes = self.context = self.reserved = 0
         self.finishing: list[tuple[int, int, Rider]] = []  # (last step, order, rider), soonest first
         self.phases = [0] * BLOCK_TOKENS  # decodes by (tokens behind - step) mod 16
-        self.reserved = 0  # blocks that all who run will hold at their ends
 
         self.copies: list[tuple[float, int, Rider]] = []  # under way
         self.told: list[tuple[float, Rider]] = []  # copies that the scheduler will know of then
@@ -197,7 +196,7 @@ class Jumper:
                     coming = mail[0][0] if mail else inf
                     self.reserved += full
                     self.admitted += 1
-                    half = Rider(job, prompt, full, 0, self.admitted)
+                    half = Rider(job, prompt, full, self.admitted)
                     running[half] = None
                     tokens = prompt if prompt < left else left
                     left -= tokens
@@ -248,7 +247,7 @@ class Jumper:
                     shortest, sure = read * per_byte + overhead, steps
                     if horizon < inf:
                         sure = int((horizon - start) / ((read + growth * steps) * per_byte + overhead))
-                        sure = 1 if sure < 1 else sure if sure < steps else steps
+                        sure = max(1, min(sure, steps))
                     end = start
                     for _ in repeat(None, sure - 1):
                         end += read * per_byte + overhead
@@ -265,7 +264,7 @@ class Jumper:
                 else:
                     seconds = list(prices.durations((), decodes, pays, steps))
                     ends = list(accumulate(seconds, initial=start))
-                    steps = min(steps, max(1, bisect_left(ends, horizon) + lag))
+                    steps = min(steps, bisect_left(ends, horizon) + lag)
                     before, end, shortest, longest = (
                         ends[steps - 1],
                         ends[steps],
@@ -498,7 +497,8 @@ class Jumper:
             rider.known = rider.job.prompt + rider.job.emitted
             if self.role != "prefill":
                 self.notes.span(rider.job.request, self.number, rider.first, len(self.log) - 1)
-        rider.computed, rider.order, rider.job.remote = 0, -1, 0
+        rider.order = OUT
+        rider.computed = rider.job.remote = 0
         self.waiting.appendleft(rider)
         return freed
 
@@ -531,16 +531,13 @@ class Jumper:
         if not (seen or preempted or singles):
             steps, horizon = self.repeats(pieces, left, until)
         start = max(self.seen_to, self.end)
-        if steps > 1 and horizon < inf:
-            steps = min(
-                steps, int((horizon - start) / self.prices.seconds(tuple(shapes), batch, context)) + 3
-            )
-            steps = max(1, steps)
+        if steps > 1 and horizon < inf:  # no more than that begin before it
+            first = self.prices.seconds(tuple(shapes), batch, context)
+            steps = max(1, min(steps, ceil((horizon - start) / first) + self.asynchronous))
         seconds = list(self.prices.durations(tuple(shapes), batch, context, steps))
         ends = list(accumulate(seconds, initial=start))
         if steps > 1:
-            begun = bisect_left(ends, horizon) + self.asynchronous
-            steps = min(steps, max(1, begun))
+            steps = min(steps, bisect_left(ends, horizon) + self.asynchronous)
         self.log.add(
             Run(
                 start,
@@ -570,7 +567,7 @@ class Jumper:
         horizon = min(until, self.copies[0][0]) if self.copies else until
         if self.told:
             horizon = min(horizon, self.told[0][0])
-        steps = self.finishing[0][0] - self.step + 1 if self.finishing else 1 << 62
+        steps = self.finishing[0][0] - self.step + 1 if self.finishing else NEVER
         if pieces:
             rider, tokens = pieces[0]
             if len(pieces) > 1 or left or self.threshold or self.reserved > self.capacity:
@@ -641,8 +638,7 @@ class Jumper:
 
     def finish(self, done: list[Rider]) -> None:
         """Note whose last token came with the step that has just been run."""
-        if len(done) > 1:
-            done.sort(key=lambda rider: rider.order)
+        done.sort(key=lambda rider: rider.order)
         number, end, run = self.number, self.end, len(self.log.start) - 1
         for rider in done:
             row = rider.job.request

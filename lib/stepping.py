@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate
-from math import inf
+from math import ceil, inf
 
 from lib.deployment import Pool
 from lib.engine import Shapes, prices
@@ -149,12 +149,12 @@ class Instance:
         horizon = min(until, coming)
         if steps > 1 and horizon < inf:
             first = self.prices.seconds(shapes, batch, context)
-            steps = max(1, min(steps, int((horizon - self.now) / first) + 3))  # one more than start before it
+            steps = max(1, min(steps, ceil((horizon - self.now) / first) + self.engine.asynchronous))
         seconds = list(self.prices.durations(shapes, batch, context, steps))
         ends = list(accumulate(seconds, initial=self.now))
         if steps > 1:
             composed = bisect_left(ends, coming) + self.engine.asynchronous
-            del ends[max(1, min(composed, bisect_left(ends, until))) + 1 :]
+            del ends[min(composed, bisect_left(ends, until)) + 1 :]
         preempted = tuple([job.request for job in plan.preempted]) if plan.preempted else ()
         steps = len(ends) - 1
         return Run(self.now, steps, chunks, shapes, batch, context, 0, preempted, seconds[:steps]), ends

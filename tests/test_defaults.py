@@ -34,6 +34,7 @@ DEFAULTS = {
     decide.poisson: {"prompt": 8192, "output": 256, "spread": 0.0},
     decide.reached: {"tensor_parallel": 1},
     decide.decide: {"gpus": 2, "tensor_parallel": 1, "target": 0.9},
+    decide.Advice: {"handoff": 0.0},
     decide.box: {"prompt": 8192, "output": 256},
     deployment.Collocated: {"replicas": 1},
     deployment.Pull: {"idle_poll": 0.0005, "keep": 480.0, "least": 64},

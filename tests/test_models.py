@@ -413,7 +413,14 @@ NEMOTRON = {
 def test_a_config_gives_the_catalogues_model(config, model):
     read = Model.from_config(config, name=model.name)
     derived = ("params", "active_params", "layer_params", "streamed_bytes", "resident_bytes", "state_bytes")
-    derived += ("kv_bytes_per_token", "flops_per_pair", "decode_flops_per_pair", "windowed_layers", "window")
+    derived += (
+        "kv_bytes_per_token",
+        "flops_per_pair",
+        "decode_flops_per_pair",
+        "windowed_layers",
+        "window",
+        "d_ff",
+    )
     assert {name: getattr(read, name) for name in derived} == {name: getattr(model, name) for name in derived}
     assert read.name == model.name
     assert read.source == "config.json"

@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lib.data
+from lib.engine import Prices
 from lib.hardware import GPU, L40S, PCIE_4, Link
+from lib.jumping import Jumper
 from lib.models import LLAMA_3_1_8B, LLAMA_3_1_70B, QWEN2_5_7B
 from lib.roofline import Efficiency, decode_uneven, ideal_time, in_series, prefill, step_time
-from lib.scheduler import vllm
+from lib.scheduler import textbook, vllm
 from lib.simulator import (
     Collocated,
     Disaggregated,
@@ -442,9 +444,12 @@ def hard_case(seed):
     return rows, Disaggregated(engine, engine, draw.choice([1, 2]), draw.choice([1, 2]), handoff, route)
 
 
+RUNS = (3857, 1628, 1247, 1842, 1119, 1483, 6641, 992)  # in which these steps are played
+
+
 @pytest.mark.parametrize("block", range(8))
 def test_jumping_is_exact_where_everything_is_short(block):
-    preempted = 0
+    preempted = runs = 0
     for seed in range(25 * block, 25 * block + 25):
         requests, deployment = hard_case(seed)
         fast, slow = simulate(requests, deployment), simulate(requests, deployment, jump=False)
@@ -454,7 +459,77 @@ def test_jumping_is_exact_where_everything_is_short(block):
             assert getattr(fast, column) == getattr(slow, column), (seed, column)
         preempted += sum(len(step.preempted) for step in slow.steps())
         unfolded_percentiles_agree(fast)
+        runs += sum(len(log) for log in fast.runs)
     assert preempted > 0
+    assert runs == RUNS[block]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_run_goes_on_until_something_changes(asynchronous):
+    def runs(requests, **change):
+        engine = replace(OWN, policy=vllm, asynchronous=asynchronous, **change)
+        return [
+            (run.steps, len(run.chunks), run.batch) for run in simulate(requests, Collocated(engine)).runs[0]
+        ]
+
+    one = [(2, 1, 0), (1, 1, 0), (99, 0, 1)]  # 2 x 2,048 tokens of the prompt, the rest, the answer's
+    assert runs([Request(0, 5000, 100)]) == one
+    assert runs([Request(0, 5000, 100)] * 2, max_num_seqs=1) == one * 2
+    before = 24 + asynchronous  # steps; composed a step ahead, an arrival is seen a step later
+    both = [(before, 0, 1), (2, 1, 1), (1, 1, 1), (96 - before, 0, 2), (before + 3, 0, 1)]
+    assert runs([Request(0, 5000, 100), Request(1, 5000, 100)]) == one[:2] + both
+    tight = [(1, 2, 0), (99, 0, 2), (1, 1, 0), (99, 0, 1)]  # a place in the cache for two, at most
+    assert runs([Request(0, 500, 100)] * 3, kv_blocks=84) == tight
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("policy", [textbook, vllm])
+def test_no_more_steps_are_priced_than_begin_before_the_next_arrival(monkeypatch, policy, asynchronous):
+    if asynchronous and policy is textbook:
+        return
+    engine = replace(CLOCKWORK, policy=policy, asynchronous=asynchronous, decode_context=8)
+    asked = []
+    durations = Prices.durations
+
+    def noting(self, chunks, batch, context, steps):
+        asked.append(steps)
+        return durations(self, chunks, batch, context, steps)
+
+    monkeypatch.setattr(Prices, "durations", noting)
+    trace = simulate([Request(0, 5, 99), Request(2.1, 5, 5)], Collocated(engine))
+    assert asked == [run.steps for run in trace.runs[0]]
+    assert asked[:2] == [1, 16 + asynchronous]
+
+
+def test_where_nothing_is_short_steps_are_not_composed_one_by_one(monkeypatch):
+    monkeypatch.setattr(Jumper, "play", None)
+    for asynchronous in (False, True):
+        engine = replace(OWN, policy=vllm, asynchronous=asynchronous)
+        assert simulate(poisson(1, 40, 0), Collocated(engine, 2)).completed == 40
+        exact = replace(engine, kv_blocks=1 + 2 * 32)  # two requests fill it to the last block
+        assert simulate([Request(0, 500, 13)] * 2, Collocated(exact)).completed == 2
+
+
+@pytest.mark.parametrize("policy", [textbook, vllm])
+def test_the_load_of_an_engine_is_what_it_was_sent_and_has_not_finished(policy):
+    loads = []
+
+    def noting(arrival, members):
+        loads.append([member.load(arrival.time) for member in members])
+        return arrival.turn % 2
+
+    requests = [Request(time, 5, 5) for time in (0, 0.01, 0.02, 0.03, 0.7, 5)]
+    simulate(requests, Collocated(replace(CLOCKWORK, policy=policy), 2, noting))
+    assert loads == [[0, 0], [1, 0], [1, 1], [2, 1], [1, 1], [0, 0]]
+
+
+def test_a_gap_is_no_longer_than_its_steps_though_the_first_token_came_in_a_longer_one():
+    engine = replace(OWN, policy=vllm, kv_blocks=129)
+    trace = simulate([Request(0, 2000, 18), Request(0, 16, 40)], Collocated(engine))
+    assert any(step.preempted for step in trace.steps())
+    longest = max(trace.gaps()[1])
+    assert trace.worst_gap[1] == pytest.approx(longest, abs=1e-12)
+    assert trace.first_token[1] > longest
 
 
 @pytest.mark.parametrize("seed", range(12))

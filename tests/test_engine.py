@@ -1,0 +1,28 @@
+"""What an engine's steps cost, and how many blocks its cache has."""
+
+from dataclasses import replace
+
+import pytest
+
+from lib.engine import Engine, prices
+from lib.hardware import A100_80GB, H100_SXM, L40S
+from lib.models import LLAMA_3_1_8B, QWEN2_5_7B
+from lib.roofline import in_series
+
+SLOW_MEMORY = replace(L40S, bandwidth=L40S.bandwidth / 100)
+FAST_MEMORY = replace(L40S, bandwidth=L40S.bandwidth * 1000)
+ENGINES = [
+    Engine(QWEN2_5_7B, gpu, **more)
+    for gpu in (L40S, A100_80GB, H100_SXM, SLOW_MEMORY, FAST_MEMORY)
+    for more in ({}, {"decode_context": 50}, {"price": in_series}, {"tensor_parallel": 2})
+] + [Engine(LLAMA_3_1_8B, L40S)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("chunks", [(), ((300, 20),)])
+def test_steps_in_a_row_cost_what_each_costs_alone(engine, chunks):
+    paid = prices(engine)
+    for batch in (1, 2, 150, *range(280, 430, 3), 800, 1000):
+        context = paid.context(batch, batch * 100)
+        alone = [paid.seconds(*paid.later(chunks, batch, context, step)) for step in range(3)]
+        assert list(paid.durations(chunks, batch, context, 3)) == alone
