@@ -80,7 +80,8 @@ class Collocated:
 
     def copied(self, seconds: float, prefilled: tuple[float, float], free: float) -> tuple[float, float]:
         """Nothing changes hands."""
-        return prefilled[1], prefilled[1]
+        _, end = prefilled
+        return end, end
 
 
 class PrefixAware:

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import accumulate
+from math import inf
 
 from lib.engine import Prices
 from lib.log import Log
@@ -28,8 +29,8 @@ class Gaps:
         self.single = array("d", single)  # gaps that are not one step
         columns = [column for _, log in logs for column in (log.shortest, log.longest) if column]
         columns += [self.single] if single else []
-        self.low = min([min(column) for column in columns], default=0.0)
-        high = max([max(column) for column in columns], default=0.0)
+        self.low = min([min(column) for column in columns], default=inf)
+        high = max([max(column) for column in columns], default=inf)
         bins = min(max(64, sum([len(log) for _, log in logs]) // 2), 1 << 16)
         self.scale = (bins - 1) / (high - self.low) if high > self.low else 0.0
         self.most = [0] * bins  # gaps that may lie in a bin or before it, summed up below
@@ -107,12 +108,10 @@ class Gaps:
 
     def _reaching(self, log: Log, first: int, last: int) -> list[int]:
         """The runs that have steps in the bins `first` to `last`, or both before and after them."""
-        width = 1 / self.scale if self.scale else 0.0
-        lower, upper = self.low + (first - 1) * width, self.low + (last + 2) * width  # and a little beyond
+        low, scale = self.low, self.scale
         bounds = enumerate(zip(log.shortest, log.longest, strict=True))
-        near = [run for run, (shortest, longest) in bounds if shortest <= upper and longest >= lower]
         return [
             run
-            for run in near
-            if self._bin(log.shortest[run]) <= last and self._bin(log.longest[run]) >= first
+            for run, (shortest, longest) in bounds
+            if (longest - low) * scale >= first and int((shortest - low) * scale) <= last
         ]

@@ -555,8 +555,7 @@ class Jumper:
         self.step += steps
         self.context += self.decodes * steps
         done = self.advance(pieces, steps, start) if pieces else []
-        if self.finishing and self.finishing[0][0] < self.step:
-            done += self.finished()
+        done += self.finished()
         if done:
             self.finish(done)
         if seen:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from lib.engine import Chunks, Prices, Shapes
 from lib.scheduler import NEVER
 
+NOWHERE = -1  # the engine of a request that has emitted nothing
+
 
 class Run(NamedTuple):
     """`steps` equal steps back to back on one engine: the same decodes in each, and chunks that go on.
@@ -130,14 +132,14 @@ class Notes:
         self.decode_start = never[:]
         self.first_token = never[:]
         self.finish = never[:]
-        none = array("q", [-1]) * requests
+        none = array("q", [NOWHERE]) * requests
         self.sent, self.fetched = array("q", [0]) * requests, array("q", [0]) * requests  # tokens
         self.engine, self.first, self.last = none[:], none[:], none[:]  # the latest span
         self.earlier: dict[int, list[Span]] = {}
 
     def span(self, request: int, engine: int, first: int, last: int) -> None:
         """One more span of a request."""
-        if self.engine[request] >= 0:
+        if self.engine[request] != NOWHERE:
             self.earlier.setdefault(request, []).append(self.latest(request))
         self.engine[request], self.first[request], self.last[request] = engine, first, last
 
@@ -147,6 +149,6 @@ class Notes:
 
     def spans(self, request: int) -> Sequence[Span]:
         """All spans of a request, in order."""
-        if self.engine[request] < 0:
+        if self.engine[request] == NOWHERE:
             return ()
         return (*self.earlier.get(request, ()), self.latest(request))

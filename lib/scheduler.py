@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import repeat, takewhile
 from math import inf
-from sys import intern
+from sys import intern, maxsize
 from typing import NamedTuple, Protocol
 
 from lib.kv_cache import BLOCK_TOKENS
 from lib.workload import GENERATED
 
 Part = tuple[str | int, int]  # a label, and how many tokens of its endless sequence
-NEVER = 1 << 62  # steps
+NEVER = maxsize  # steps
 
 
 @dataclass(slots=True, eq=False)

@@ -110,7 +110,7 @@ class _Fleet:
 
     def _engine(self, number: int, pool: Pool, copies: Sequence[float], jump: bool) -> Instance | Jumper:
         """An engine at work; the one that jumps where it can. `copies`: seconds of each request's pull."""
-        idle_poll = self.pull.idle_poll if self.pull else 0.0
+        idle_poll = self.pull.idle_poll if self.pull else inf
         if not jump or self.feeds_back or pool.engine.policy is not vllm or pool.engine.prefix_caching:
             return Instance(number, pool, self.notes, self.copy, idle_poll, jump)
         return Jumper(number, pool.role, pool.engine, self.notes, copies, idle_poll)
@@ -155,7 +155,7 @@ class _Fleet:
         return min(moments)
 
     def undisturbed(self, place: int) -> float:
-        """Until when nothing can reach a pool's engines, if that is after the moment; else 0.
+        """Until when nothing can reach a pool's engines, if that is after the moment; else minus infinity.
 
         Decode is undisturbed until prefill's next step, unless prefill waits for it, or its copies have to
         queue with those of others.
@@ -163,7 +163,7 @@ class _Fleet:
         prefill = [engine for engine in self.pools[0] if isinstance(engine, Instance)]
         queue = self.pull is not None and isinstance(self.pull.copy, Shared) and len(self.pools[-1]) > 1
         if place == 0 or not self.feeds_back or queue or any([engine.waits for engine in prefill]):
-            return 0.0
+            return -inf
         arrival = self.rows[self.arrived].arrival if self.arrived < len(self.rows) else inf
         handed_over = self.handed_over[0][0] if self.handed_over else inf
         return min(arrival, handed_over, self.until, *[engine.next() for engine in prefill])

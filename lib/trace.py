@@ -22,7 +22,7 @@ from math import floor, fsum, inf, nextafter
 from lib.deployment import Deployment
 from lib.engine import Prices
 from lib.gaps import Gaps
-from lib.log import Log, Notes, Run, Span
+from lib.log import NOWHERE, Log, Notes, Run, Span
 from lib.workload import Request
 
 
@@ -52,7 +52,7 @@ class _Longest:
         self.prices = prices
         self.log = log
         sample = sorted(log.longest[:: len(log) // 1000 + 1])
-        self.least = sample[len(sample) * 7 // 10] if sample else 0.0
+        self.least = sample[len(sample) * 7 // 10] if sample else inf
         self.big = array("q", [run for run, longest in enumerate(log.longest) if longest >= self.least])
         self.unfolded: dict[int, list[float]] = {}
 
@@ -127,7 +127,7 @@ class Trace:
             self._logs[engine] = log.until(kept, cut)
         for row in range(len(self)):
             spans = notes.spans(row)
-            notes.engine[row] = -1
+            notes.engine[row] = NOWHERE
             notes.earlier.pop(row, None)
             for engine, first, last in spans:
                 if first < len(self._logs[engine]):
@@ -255,6 +255,8 @@ class Trace:
         and not in the queue.
         """
         names = ["queue", "prefill", "transfer", "notice", "decode queue", "first step"]
+        if self.deployment.pull and self.deployment.pull.bidirectional:
+            names.append("way back")
         before = [self.arrival, self.prefill_start, self.prefill_end, self.copy_start]
         after = [self.copy_end, self.decode_queue, self.decode_start, self.first_token]
         back = [
@@ -266,14 +268,12 @@ class Trace:
             *before, *after, back, strict=True
         ):
             if first == inf:
-                rows.append([inf] * 7)
+                rows.append([inf] * len(names))
                 continue
             queue = start - arrival - way
             later = [ends - leaves, known - ends, (leaves - done) + (joins - known), first - joins, way]
             prefill = fsum([first - arrival, -queue, *[-part for part in later]])
             rows.append([queue, prefill, *later])
-        if self.deployment.pull and self.deployment.pull.bidirectional:
-            names.append("way back")
         return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
     @cached_property
@@ -345,7 +345,7 @@ class Trace:
 
     def _longer_ago(self, row: int) -> list[float]:
         """Gaps of a request that lost its place: the longest of each span but the last, and those between."""
-        gaps = [0.0]
+        gaps: list[float] = []
         for engine, first, last in self._notes.earlier[row]:
             log = self._logs[engine]
             gaps += log.longest[first + 1 : last + 1]

@@ -184,6 +184,36 @@ def test_a_load_has_the_lengths_and_the_number_that_the_source_names(entry, monk
                 assert counted[which] == said or (entry == "distserve-a100" and counted[1] == 1)
 
 
+@pytest.mark.parametrize("entry", SET_UPS)
+def test_percentiles_are_those_that_the_numbers_are_named_after(entry, monkeypatch):
+    asked = set()
+
+    def noting(_, q):
+        asked.add(q)
+        return 1.0
+
+    monkeypatch.setattr(measured, "percentile", noting)
+    monkeypatch.setattr(measured.Trace, "itl", noting)
+    played(entry, monkeypatch)
+    names = ["_".join(path) for path, _ in leaves(data.measurements()[entry])]
+    assert asked == {int(q) for name in names for q in re.findall(r"_p(\d+)", name)}
+
+
+@pytest.mark.parametrize("entry", ["mori-io-mi300x", "distserve-a100"])
+def test_promises_are_those_of_the_source(entry, monkeypatch):
+    promises = set()
+    monkeypatch.setattr(measured, "attainment", lambda trace, slo: promises.add(slo) or 1.0)
+    monkeypatch.setattr(
+        measured, "goodput", lambda setup, slo, *_, **__: promises.add(slo) or goodput.Goodput(1, 1, 1)
+    )
+    played(entry, monkeypatch)
+    setup = data.measurements()[entry]["setup"]
+    ttft = float(re.search(r"TTFT (?:<= )?([\d.]+) s", setup)[1])
+    gap = float(re.search(r"(?:ITL|TPOT) (?:<= )?([\d.]+) ms", setup)[1]) / 1e3
+    assert {slo.ttft for slo in promises} - {None} == {ttft}
+    assert {slo.itl or slo.tpot for slo in promises} - {None} == {gap}
+
+
 def test_a_step_of_one_gpu_talks_to_nobody():
     work = prefill(QWEN2_5_7B, 512)
     one, two = measured.engine(QWEN2_5_7B, L40S), measured.engine(QWEN2_5_7B, L40S, 2)

@@ -233,6 +233,24 @@ def test_a_first_token_that_never_came_has_infinite_parts():
     assert [column[1] for column in trace.ttft_parts.values()] == [inf] * 6
 
 
+def test_one_pool_moves_nothing():
+    deployment = Collocated(CLOCKWORK)
+    assert deployment.copy_seconds(Request(0, 10, 2)) == deployment.moving(10) == 0
+    assert deployment.copied(9.0, (1.0, 2.0), 5.0) == (2.0, 2.0)
+
+
+def test_of_a_long_workload_only_ten_thousand_requests_wait_in_memory():
+    waiting = []
+
+    def noting(arrival, members):
+        waiting.append(len(members[0].mail))
+        return 0
+
+    requests = [Request(i, 1, 1) for i in range(10_002)]
+    simulate(requests, Collocated(replace(CLOCKWORK, policy=vllm), 1, noting))
+    assert waiting[9_998:] == [9_998, 9_999, 1, 2]
+
+
 def test_what_is_not_done_in_time_is_infinitely_late():
     requests = [Request(0, 10, 2), Request(0, 9, 100), Request(3, 10, 1)]
     trace = simulate(requests, Collocated(CLOCKWORK), until=1)
@@ -756,6 +774,16 @@ def test_conversations_are_the_same_to_the_last_bit_step_by_step(seed):
     for column in COLUMNS:
         assert getattr(fast, column) == getattr(slow, column), column
     assert fast.completed == len(requests)
+
+
+def test_pulls_back_over_a_shared_link_queue():
+    requests = talk(turns=2, first=200, answer=2, message=10, pause=0.6, rate=100, count=3)
+    trace = simulate(requests, split(copy=Shared(SLOW), bidirectional=True))
+    moved = sorted((a, b) for a, b in zip(trace.back_start, trace.back_end, strict=True) if a < inf)
+    assert len(moved) == 3
+    assert moved[0][0] < 1
+    assert any(end == start for (_, end), (start, _) in pairwise(moved))
+    assert all(end <= start for (_, end), (start, _) in pairwise(moved))
 
 
 def test_what_flows_back_stops_where_it_is_told_to():
