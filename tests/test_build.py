@@ -153,6 +153,14 @@ def test_an_edit_in_lib_executes_every_chapter(project) -> None:
     assert (done.returncode, done.ran) == (0, ["one", "two"])
 
 
+def test_what_ran_while_lib_was_edited_is_not_kept(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(run, "CACHE", tmp_path)
+    monkeypatch.setattr(run, "fingerprint", lambda: "before the edit")
+    with pytest.raises(run.ChapterError, match=r"roofline.md: lib or its data changed while chapters ran"):
+        run.keep(ROOT / "book" / "roofline.md", run.read(ROOT / "book" / "roofline.md"), 0)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_edit_around_the_chapters_executes_none_and_is_seen(project) -> None:
     project.change("lib/press/templates/layout.html", " · {{ docstitle", " | {{ docstitle")
     done = project.make()

@@ -167,7 +167,8 @@ def book(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "CACHE", root / "cache")
         patch.setattr(prose, "ALLOWED", root / "allowed.toml")
-        patch.setattr(run, "fingerprint", lambda: "same")
+        for name in ("fingerprint", "state"):
+            patch.setattr(run, name, lambda: "same")
         pages = warm.Book(root / "out", root)
 
         def read(text, *outputs, allowed="", header=HEADER):

@@ -43,6 +43,7 @@ class ChapterItem(NotebookItem):
 
     def runtest(self) -> None:
         """Run the test."""
+        run.fingerprint()  # as it is before anything runs
         start = perf_counter()
         twin = self.path.with_name(f".{self.path.stem}.nbmake.json")  # nbmake's own collector wants *.ipynb
         try:

@@ -6,6 +6,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -25,7 +26,13 @@ class ChapterError(Exception):
     """A cell of a chapter raised; the message names chapter, cell and error."""
 
 
+@cache
 def fingerprint() -> str:
+    """Return `state()` as it was when this process first asked."""
+    return state()
+
+
+def state() -> str:
     """Return a hash of everything besides a chapter's own cells that decides what it prints."""
     packages = [f"{name}=={version(name)}" for name in PACKAGES]
     press = ROOT / "lib" / "press"
@@ -78,10 +85,15 @@ def executed(path: Path) -> Any | None:
 
 
 def keep(path: Path, notebook: Any, seconds: float) -> None:
-    """Keep an executed chapter for the next build, without the times at which its cells ran."""
+    """Keep an executed chapter for the next build, without the times at which its cells ran.
+
+    ChapterError where `lib` is not what it was when this process began: nobody knows which one ran.
+    """
     from jupyter_cache import get_cache
     from jupyter_cache.base import CacheBundleIn
 
+    if state() != fingerprint():
+        raise ChapterError(f"{path.name}: lib or its data changed while chapters ran; run this once more")
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
     bundle = CacheBundleIn(notebook, str(path), data={"execution_seconds": seconds})
