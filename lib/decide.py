@@ -14,7 +14,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
-from math import ceil, inf, log, sqrt
+from itertools import accumulate, chain, repeat
+from math import ceil, fsum, inf, log, sqrt
+from operator import mul
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -22,7 +24,7 @@ from typing import Any, TypeVar
 from lib import calibration, checks, data, measured, parallelism, workload
 from lib.deployment import Collocated, Deployment, Disaggregated, Pull, least_loaded
 from lib.engine import Engine, prices
-from lib.goodput import SLO, Workload, attainment, mean_of, play
+from lib.goodput import SLO, Workload, attainment, mean_of, met
 from lib.hardware import A100_80GB, GPU, GPUS, L40S, LINKS, PCIE_4, Link
 from lib.kv_cache import BLOCK_TOKENS, transfer_time
 from lib.models import MODELS, QWEN2_5_7B, Model
@@ -49,10 +51,14 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Load:
-    """Requests at `rate` a second; `draw(rate, seed)` makes them, at other rates as well."""
+    """Requests at `rate` a second; `draw(rate, seed)` makes them, at other rates as well.
+
+    `alike`: whether every seed makes the same.
+    """
 
     rate: float
     draw: Workload
+    alike: bool = False
 
     def __post_init__(self) -> None:
         checks.positive("Load", rate=self.rate)
@@ -104,7 +110,7 @@ def recorded(requests: Iterable[Request]) -> Load:
         del seed  # there is one recording only
         return [replace(row, arrival=(row.arrival - rows[0].arrival) * own / rate) for row in rows]
 
-    return Load(own, draw)
+    return Load(own, draw, alike=True)
 
 
 @dataclass(frozen=True)
@@ -309,35 +315,56 @@ def apart(case: Case, n_prefill: int, copy: float | Link) -> Deployment:
     return Disaggregated(one, one, n_prefill, case.engines - n_prefill, Pull(copy), least_loaded)
 
 
-@lru_cache(maxsize=16)
-def played(deployment: Deployment, rate: float, draw: Workload, seeds: tuple[int, ...]) -> list[Trace]:
-    """Return the traces of a load, one for each seed; the last few are kept."""
-    return play(deployment, rate, draw, seeds)
+@lru_cache(maxsize=64)
+def played(deployment: Deployment, rate: float, draw: Workload, seed: int) -> Trace:
+    """Return the trace of one draw of a load; the last few are kept."""
+    return simulate(draw(rate, seed), deployment)
+
+
+def traces(case: Case, deployment: Deployment, rate: float | None = None) -> list[Trace]:
+    """Return the traces of the load, one for each seed, at that rate: at its own if None."""
+    return [played(deployment, rate or case.load.rate, case.load.draw, seed) for seed in case.seeds]
 
 
 def share(case: Case, deployment: Deployment, slo: SLO | None = None, rate: float | None = None) -> float:
     """Return the share of requests that keep to the SLO at that rate: at the load's own if None."""
-    traces = played(deployment, rate or case.load.rate, case.load.draw, case.seeds)
-    return mean_of(attainment, traces, slo or case.slo)
+    return mean_of(attainment, traces(case, deployment, rate), slo or case.slo)
+
+
+def passes(case: Case, deployment: Deployment, rate: float | None = None) -> bool:
+    """Return whether that share is at least the target. A draw that can no longer help is not played."""
+    shares: list[float] = []
+    for seed in case.seeds:
+        trace = played(deployment, rate or case.load.rate, case.load.draw, seed)
+        shares.append(attainment(trace, case.slo))
+        at_most = fsum([*shares, len(case.seeds) - len(shares)]) / len(case.seeds)
+        if at_most < case.target:
+            return False
+    return True
 
 
 def best_split(case: Case) -> int:
     """Return how many engines to give to prompts: the split that holds out longest as the load rises.
 
-    Copies take no time here: what they cost is another question.
+    The load rises by 30 % at a time; of those that hold out equally long, the one that then keeps most. Who
+    fails at a load is taken to fail at higher ones. Copies take no time here: what they cost is another
+    question.
     """
     splits = range(1, case.engines)
     if len(splits) == 1:
         return 1
-    rate, left = case.load.rate, list(splits)
-    for _ in range(12):
-        shares = {n: share(case, apart(case, n, 0.0), rate=rate) for n in left}
-        best = max(left, key=shares.__getitem__)
-        left = [n for n in left if shares[n] >= case.target]
-        if len(left) < 2:
-            break
-        rate *= 1.3
-    return left[0] if len(left) == 1 else best
+    rates = tuple(accumulate(repeat(1.3, 11), mul, initial=case.load.rate))
+
+    @cache
+    def shares(n: int, place: int) -> float:
+        return share(case, apart(case, n, 0.0), rate=rates[place])
+
+    top = 0  # place of the first load at which none of those tried so far passes
+    for n in splits:
+        while top < len(rates) - 1 and shares(n, top) >= case.target:
+            top += 1
+    longest = [n for n in splits if not top or shares(n, top - 1) >= case.target]
+    return max(longest, key=lambda n: shares(n, top))
 
 
 def sustained(case: Case, deployment: Deployment) -> float:
@@ -346,23 +373,23 @@ def sustained(case: Case, deployment: Deployment) -> float:
     At most 64 times that rate; 0 where not even a 64th passes.
     """
 
-    def passes(rate: float) -> bool:
-        return share(case, deployment, rate=rate) >= case.target
+    def stands(rate: float) -> bool:
+        return passes(case, deployment, rate)
 
     low = high = case.load.rate
-    if passes(low):
-        while passes(high := 2 * low):
+    if stands(low):
+        while stands(high := 2 * low):
             low = high
             if low >= 64 * case.load.rate:
                 return low
     else:
-        while not passes(low := high / 2):
+        while not stands(low := high / 2):
             high = low
             if low <= case.load.rate / 64:
                 return 0.0
     while high > 1.05 * low:
         middle = sqrt(low * high)
-        if passes(middle):
+        if stands(middle):
             low = middle
         else:
             high = middle
@@ -371,18 +398,17 @@ def sustained(case: Case, deployment: Deployment) -> float:
 
 def option(case: Case, layout: str, deployment: Deployment, pools: tuple[int, int]) -> Option:
     """Return what a layout does at the load, and how much load it stands."""
-    rate = case.load.rate
-    traces = played(deployment, rate, case.load.draw, case.seeds)
+    seen = traces(case, deployment)
     best = sustained(case, deployment)
     spent = case.gpus * (case.price_per_gpu_hour or 0) / 3600  # a second
     return Option(
         layout,
         *pools,
-        ttft_p50=mean_of(lambda trace: percentile(trace.ttft, 50), traces),
-        ttft_p99=mean_of(lambda trace: percentile(trace.ttft, 99), traces),
-        itl_p50=mean_of(Trace.itl, traces, 50),
-        itl_p99=mean_of(Trace.itl, traces, 99),
-        attainment=mean_of(attainment, traces, case.slo),
+        ttft_p50=mean_of(lambda trace: percentile(trace.ttft, 50), seen),
+        ttft_p99=mean_of(lambda trace: percentile(trace.ttft, 99), seen),
+        itl_p50=mean_of(Trace.itl, seen, 50),
+        itl_p99=mean_of(Trace.itl, seen, 99),
+        attainment=mean_of(attainment, seen, case.slo),
         goodput=best,
         cost=1e6 * spent / (best * case.output) if case.price_per_gpu_hour and best else None,
     )
@@ -407,8 +433,8 @@ def verdict(case: Case, n_prefill: int) -> Verdict:
     """Return where the flow ends, with that many engines for prompts."""
     both = share(case, together(case))
     first = share(case, together(case), SLO(ttft=case.slo.ttft)) if case.slo.ttft is not None else 1.0
-    gaps = (case.slo.tpot, case.slo.itl, case.slo.gap)
-    rest = share(case, together(case), SLO(None, *gaps)) if any(gaps) else 1.0
+    gaps = gaps_alone(case.slo)
+    rest = share(case, together(case), gaps) if gaps else 1.0
     split, free = (share(case, apart(case, n_prefill, copy)) for copy in (case.copy, 0.0))
     late = first < case.target <= rest
     if both >= case.target:
@@ -422,23 +448,57 @@ def verdict(case: Case, n_prefill: int) -> Verdict:
     return Verdict(end, both, first, rest, split, free)
 
 
+def gaps_alone(slo: SLO) -> SLO | None:
+    """Return what the SLO says of gaps; None if that is nothing."""
+    gaps = (slo.tpot, slo.itl, slo.gap)
+    return SLO(None, *gaps) if any(gaps) else None
+
+
 def handoff_limit(case: Case, n_prefill: int) -> float | None:
     """Return up to how many seconds of copy, the same for all, the split keeps the targets, to 1 %.
 
     None: not even without a copy. Infinite: there is no target for first tokens.
     """
-    if share(case, apart(case, n_prefill, 0.0)) < case.target:
+    if not passes(case, apart(case, n_prefill, 0.0)):
         return None
     if case.slo.ttft is None:
         return inf
+    near, margin = left_for_copies(case, n_prefill)
+    low, high = halved(case, n_prefill, near - margin, near + margin)
+    if passes(case, apart(case, n_prefill, low)) and not passes(case, apart(case, n_prefill, high)):
+        return low
+    return halved(case, n_prefill, 0.0, inf)[0]
+
+
+def halved(case: Case, n_prefill: int, good: float, bad: float) -> tuple[float, float]:
+    """Return seconds of copy that pass and that fail, by halving from 0 and the target for first tokens.
+
+    Those up to `good` are taken to pass, and those from `bad` on to fail.
+    """
+    assert case.slo.ttft is not None
     low, high = 0.0, case.slo.ttft
     while high - low > case.slo.ttft / 100:
         middle = (low + high) / 2
-        if share(case, apart(case, n_prefill, middle)) >= case.target:
+        if middle <= good or (middle < bad and passes(case, apart(case, n_prefill, middle))):
             low = middle
         else:
             high = middle
-    return low
+    return low, high
+
+
+def left_for_copies(case: Case, n_prefill: int) -> tuple[float, float]:
+    """Return how many seconds the targets leave for copies, if these only delay first tokens; and about.
+
+    Copies that end within a step are noticed at its end, and who joins then makes it longer.
+    """
+    assert case.slo.ttft is not None
+    gaps, left = gaps_alone(case.slo), []
+    seen = traces(case, apart(case, n_prefill, 0.0))
+    for trace in seen:
+        calm = met(trace, gaps) if gaps else [True] * len(trace)
+        left += [case.slo.ttft - ttft if ok else -inf for ttft, ok in zip(trace.ttft, calm, strict=True)]
+    enough = sorted(left, reverse=True)[ceil(case.target * len(left)) - 1]
+    return enough, 0.04 * case.slo.ttft + 2 * mean_of(Trace.itl, seen, 50)
 
 
 def wire_factor() -> float:
@@ -456,10 +516,12 @@ def model_error(model: Model, gpu: GPU) -> tuple[float, str]:
     """
     kin = [name for name in measured.ENTRIES if name != calibration.DATABASE]
     kin = [name for name in kin if (name in WITH_EXPERTS) == bool(model.experts)]
-    kin = [name for name in kin if measured.factors(measured.predict(name))]
     same = [name for name in kin if gpu in measured.ENTRIES[name].gpus]
-    factors = [factor for name in same or kin for factor in measured.factors(measured.predict(name))]
-    return median(factors), ", ".join(same or kin)
+    for names in (same, kin):
+        factors = {name: measured.factors(measured.predict(name)) for name in names}
+        if any(factors.values()):
+            break
+    return median(chain(*factors.values())), ", ".join(name for name in names if factors[name])
 
 
 WITH_EXPERTS = ("llm-d-h200", "mori-io-mi300x", "fabric-lib-qwen3-235b")
@@ -546,12 +608,17 @@ def decide(
 
     ValueError where the arguments contradict each other.
     """
-    case = Case(
-        model, gpu, workload if isinstance(workload, Load) else recorded(workload), slo, link, handoff_s,
-        cpu_s_per_request, history_can_change, gpus, tensor_parallel, new_tokens,
-        calibration.efficiency(gpu) if efficiency is None else efficiency, efficiency is not None,
-        target, price_per_gpu_hour, tuple(seeds),
-    )  # fmt: skip
+    load = workload if isinstance(workload, Load) else recorded(workload)
+    return answer(Case(
+        model, gpu, load, slo, link, handoff_s, cpu_s_per_request, history_can_change, gpus, tensor_parallel,
+        new_tokens, calibration.efficiency(gpu) if efficiency is None else efficiency, efficiency is not None,
+        target, price_per_gpu_hour, tuple(seeds)[:1] if load.alike else tuple(seeds),
+    ))  # fmt: skip
+
+
+@lru_cache(maxsize=16)
+def answer(case: Case) -> Advice:
+    """Return the advice for a case; the last few are kept."""
     fits = fit(case)
     if not fits.answer:
         return Advice(TOO_BIG, fits.number, (fits,), None, None, TOO_BIG)
@@ -654,8 +721,7 @@ def forks(case: Case, seen: Verdict, limit: float | None) -> Iterable[Fork]:
 
 def prompts_collide(case: Case) -> Fork:
     """Return how many gaps have somebody's prompt in their step, and what share of time prompts take."""
-    traces = played(together(case), case.load.rate, case.load.draw, case.seeds)
-    gaps = mean_of(Trace.share_with_prefill, traces, 2)
+    gaps = mean_of(Trace.share_with_prefill, traces(case, together(case)), 2)
     alone = simulate([Request(0, round(case.prompt), 1)], Collocated(engine(case))).ttft[0]
     busy = case.load.rate * alone / case.engines
     number = f"{100 * gaps:.1f} % of gaps carry a prompt; {lasting(alone)} each, {percent(busy)} of the time"
@@ -724,7 +790,7 @@ def more_gpus(case: Case, n_prefill: int) -> str:
         larger = replace(case, gpus=times * case.gpus)
         layouts = {"one pool": together(larger), "two pools": apart(larger, times * n_prefill, case.copy)}
         for name, layout in layouts.items():
-            if share(larger, layout) >= case.target:
+            if passes(larger, layout):
                 return f"{larger.gpus} GPUs in {name} would keep the targets"
     return f"{8 * case.gpus} GPUs would not keep the targets either: ask for less, or for another GPU"
 

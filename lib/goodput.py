@@ -42,7 +42,7 @@ def met(trace: Trace, slo: SLO) -> list[bool]:
         if limit is not None:
             kept = [ok and value <= limit for ok, value in zip(kept, getattr(trace, column), strict=True)]
     if slo.itl is not None:
-        kept = [ok and tail <= slo.itl for ok, tail in zip(kept, trace.own_itl(99), strict=True)]
+        kept = [ok and calm for ok, calm in zip(kept, trace.itl_within(slo.itl, 99), strict=True)]
     return kept
 
 

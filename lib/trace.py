@@ -334,6 +334,49 @@ class Trace:
         self.__dict__.setdefault("worst_gap", worst)  # found by the way
         return found
 
+    def itl_within(self, limit: float, q: float) -> list[bool]:
+        """For each request whether its `own_itl(q)` is at most the limit: its longer gaps are counted."""
+        found = []
+        for row, (request, end, over) in enumerate(
+            zip(self.requests, self._notes.finish, self.gaps_over(limit), strict=True)
+        ):
+            count = request.output_tokens - 1
+            if end == inf or not count:
+                found.append(end < inf)
+                continue
+            rank, share = _rank(count, q)
+            above = count - rank  # so many gaps are at least as long as the one at the rank
+            if over >= above or over < above - (share > 0):
+                found.append(over < above)
+            else:  # the limit lies between the two that the percentile does
+                gaps = sorted(self._own_gaps(row))
+                found.append(_between(gaps[rank], gaps[rank + 1], share) <= limit)
+        return found
+
+    def gaps_over(self, limit: float) -> list[int]:
+        """For each request how many of its gaps are longer than the limit."""
+        behind = []  # for each engine how many steps are longer, before each of its runs
+        for engine, log in enumerate(self._logs):
+            over = [
+                0
+                if longest <= limit
+                else steps
+                if shortest > limit
+                else steps - bisect_right(self._seconds(engine, run), limit)
+                for run, (steps, shortest, longest) in enumerate(
+                    zip(log.steps, log.shortest, log.longest, strict=True)
+                )
+            ]
+            behind.append(list(accumulate(over, initial=0)))
+        counts = []
+        for row in range(len(self)):
+            count = sum([gap > limit for gap in self._without(row)])
+            for engine, first, last in self._notes.spans(row):
+                longer = behind[engine]
+                count += longer[last + 1] - longer[first] - (self._logs[engine].shortest[first] > limit)
+            counts.append(count)
+        return counts
+
     def _own_gaps(self, row: int) -> list[float]:
         """All gaps of a request, in no order."""
         gaps = self._without(row)

@@ -122,6 +122,75 @@ def test_entries_with_experts_are_those_whose_models_have_some():
     assert all(name in ENTRIES for name in deciding.WITH_EXPERTS)
 
 
+# ------------------------------------------------------------------ short ways round, and the long ones
+
+
+def case(**change):
+    """The `Case` that `decide` makes of these arguments."""
+    kept = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deciding, "answer", kept.append)
+        decide(**GUIDES_BOX | change)
+    return kept[0]
+
+
+def halved(one, n_prefill):
+    """The limit of the handoff, every step of the way played."""
+    keeps = lambda copy: deciding.share(one, deciding.apart(one, n_prefill, copy)) >= one.target  # noqa: E731
+    if not keeps(0.0):
+        return None
+    low, high = 0.0, one.slo.ttft
+    while high - low > one.slo.ttft / 100:
+        middle = (low + high) / 2
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def thinned(one):
+    """The best split, all that are left played at every load."""
+    rate, left = one.load.rate, list(range(1, one.engines))
+    for _ in range(12):
+        shares = {n: deciding.share(one, deciding.apart(one, n, 0.0), rate=rate) for n in left}
+        best = max(left, key=shares.__getitem__)
+        left = [n for n in left if shares[n] >= one.target]
+        if len(left) < 2:
+            break
+        rate *= 1.3
+    return left[0] if len(left) == 1 else best
+
+
+LOADS = st.tuples(
+    st.floats(0.1, 2.0), st.integers(500, 9000), st.integers(2, 300), st.sampled_from([0.0, 0.5, 1.0])
+)
+PROMISES = st.sampled_from([SLO(2, itl=0.1), SLO(4, tpot=0.03), SLO(3), SLO(0.8, gap=0.3)])
+
+
+@given(LOADS, PROMISES)
+@settings(max_examples=25, deadline=None)
+def test_knowing_about_where_the_limit_lies_does_not_move_it(load, slo):
+    one = case(workload=poisson(*load, count=30), slo=slo)
+    assert deciding.handoff_limit(one, 1) == halved(one, 1)
+
+
+@given(LOADS, PROMISES)
+@settings(max_examples=10, deadline=None)
+def test_the_best_split_is_that_of_playing_all(load, slo):
+    one = case(workload=poisson(*load, count=20), slo=slo, gpus=5)
+    assert deciding.best_split(one) == thinned(one)
+
+
+@given(LOADS, PROMISES)
+@settings(max_examples=25, deadline=None)
+def test_a_draw_that_cannot_help_is_not_missed(load, slo):
+    one = case(workload=poisson(*load, count=20), slo=slo, seeds=(0, 1, 2))
+    for deployment in (deciding.together(one), deciding.apart(one, 1, 0.1)):
+        assert deciding.passes(one, deployment) == (deciding.share(one, deployment) >= one.target)
+
+
+def test_a_recording_is_played_once():
+    assert case(workload=[Request(float(i), 1000, 20) for i in range(5)]).seeds == (0,)
+
+
 # ------------------------------------------------------------------ layouts
 
 

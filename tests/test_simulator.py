@@ -387,6 +387,8 @@ def unfolded_percentiles_agree(trace):
                 assert own == pytest.approx(percentile(mine, q) if mine else 0, abs=1e-12)
             else:
                 assert own == inf
+        for limit in {*trace.own_itl(q), *trace.worst_gap, 0.03}:
+            assert trace.itl_within(limit, q) == [own < inf and own <= limit for own in trace.own_itl(q)]
     seen = list(trace.worst_gap)  # which `own_itl` has found by the way
     del trace.worst_gap
     assert trace.worst_gap == seen
