@@ -6,7 +6,6 @@ itself. What the answer hangs on is tried as well: efficiencies, this book's typ
 """
 
 import argparse
-import json
 import random
 import re
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from lib import calibration, checks, data, measured, parallelism, workload
+from lib import calibration, checks, data, hf_config, measured, parallelism, workload
 from lib.deployment import Collocated, Deployment, Disaggregated, Pull, least_loaded
 from lib.engine import Engine, prices
 from lib.goodput import SLO, Workload, attainment, mean_of, met
@@ -376,23 +375,20 @@ def sustained(case: Case, deployment: Deployment) -> float:
     def stands(rate: float) -> bool:
         return passes(case, deployment, rate)
 
-    low = high = case.load.rate
-    if stands(low):
-        while stands(high := 2 * low):
-            low = high
-            if low >= 64 * case.load.rate:
-                return low
-    else:
-        while not stands(low := high / 2):
-            high = low
-            if low <= case.load.rate / 64:
-                return 0.0
+    most = 6  # doublings, or halvings
+    passed, failed = (0, most + 1) if stands(case.load.rate) else (-most - 1, 0)
+    while failed - passed > 1:
+        middle = (passed + failed) // 2
+        passed, failed = (middle, failed) if stands(case.load.rate * 2.0**middle) else (passed, middle)
+    if passed == most or failed == -most:
+        return case.load.rate * 2.0**most if passed == most else 0.0
+    low, high = case.load.rate * 2.0**passed, case.load.rate * 2.0**failed
     while high > 1.05 * low:
-        middle = sqrt(low * high)
-        if stands(middle):
-            low = middle
+        mean = sqrt(low * high)
+        if stands(mean):
+            low = mean
         else:
-            high = middle
+            high = mean
     return low
 
 
@@ -492,13 +488,23 @@ def left_for_copies(case: Case, n_prefill: int) -> tuple[float, float]:
     Copies that end within a step are noticed at its end, and who joins then makes it longer.
     """
     assert case.slo.ttft is not None
-    gaps, left = gaps_alone(case.slo), []
     seen = traces(case, apart(case, n_prefill, 0.0))
-    for trace in seen:
-        calm = met(trace, gaps) if gaps else [True] * len(trace)
-        left += [case.slo.ttft - ttft if ok else -inf for ttft, ok in zip(trace.ttft, calm, strict=True)]
-    enough = sorted(left, reverse=True)[ceil(case.target * len(left)) - 1]
-    return enough, 0.04 * case.slo.ttft + 2 * mean_of(Trace.itl, seen, 50)
+    near = shared(case.target, chain(*[slack(case, trace) for trace in seen]))
+    return near, 0.04 * case.slo.ttft + 2 * mean_of(Trace.itl, seen, 50)
+
+
+def slack(case: Case, trace: Trace) -> list[float]:
+    """For each request how many seconds later its first token might come; negative if it misses a target."""
+    assert case.slo.ttft is not None
+    gaps = gaps_alone(case.slo)
+    calm = met(trace, gaps) if gaps else [True] * len(trace)
+    return [case.slo.ttft - ttft if ok else -inf for ttft, ok in zip(trace.ttft, calm, strict=True)]
+
+
+def shared(target: float, values: Iterable[float]) -> float:
+    """Return the highest value that this share of all values reaches."""
+    ordered = sorted(values, reverse=True)
+    return ordered[ceil(target * len(ordered)) - 1]
 
 
 def wire_factor() -> float:
@@ -937,13 +943,9 @@ def read_model(wanted: str) -> Model:
     if not wanted.endswith(".json") and not path.is_file():
         return named("--model", wanted, MODELS, ", or the path of a config.json")
     try:
-        config = json.loads(path.read_text("utf8"))
+        config = hf_config.parse(path.read_text("utf8"), f"--model: {wanted}")
     except OSError as error:
         raise ValueError(f"--model: {wanted} cannot be read ({error.strerror}); give a path") from None
-    except ValueError as error:
-        raise ValueError(f"--model: {wanted} is no JSON ({error}); use a model's config.json") from None
-    if not isinstance(config, dict):
-        raise ValueError(f"--model: {wanted} holds no object; use a model's config.json")
     return Model.from_config(config, name=path.parent.name if path.name == "config.json" else path.stem)
 
 

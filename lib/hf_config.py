@@ -1,5 +1,6 @@
 """A Hugging Face config.json read as a `Model`; what the book's arithmetic does not cover is refused."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,30 @@ BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 MXFP4_BYTES = (4 + 8 / 32) / 8  # 4 bits, and a scale of 8 for every 32 weights
 DEFAULTS: dict[str, Config] = {"gpt_oss": {"torch_dtype": "bfloat16"}}  # its file names none
 EXPECTED = {"gpt_oss": ("attention_bias", "sliding_window")}  # what else is covered, for a model_type
+
+
+def parse(text: str, what: str = "config.json") -> Config:
+    """Return the fields of a config.json. ValueError, which names `what`, where the text is none."""
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{what} is no JSON ({error}); use a model's config.json") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{what} holds no object; use a model's config.json")
+    return config
+
+
+def needed(config: Config) -> Config:
+    """Return the fields that count: without any of them `read` gives another model, or none."""
+    model, left = read(config), dict(config)
+    for key in config:
+        fewer = {name: value for name, value in left.items() if name != key}
+        try:
+            if read(fewer) == model:
+                left = fewer
+        except ValueError:
+            pass
+    return left
 
 
 def read(config: Config, name: str = "") -> Model:

@@ -155,8 +155,12 @@ def read_csv(path: str | Path) -> tuple[Request, ...]:
 
     ValueError names the row (0 is the first below the header) and what is wrong with it.
     """
-    with open(path, newline="", encoding="utf-8") as file:
-        return from_rows(list(csv.DictReader(file)))
+    return parse_csv(Path(path).read_text("utf-8"))
+
+
+def parse_csv(text: str) -> tuple[Request, ...]:
+    """The workload in the text of such a file."""
+    return from_rows(list(csv.DictReader(text.splitlines())))
 
 
 def from_rows(rows: Sequence[dict[str, str]]) -> tuple[Request, ...]:

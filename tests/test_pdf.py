@@ -132,6 +132,13 @@ def test_the_archive_reads_from_a_folder(folder, tab):
     tab.wait_for_url("**/lib/roofline.html#L*")
 
 
+def test_a_download_says_in_a_folder_where_its_file_lies(folder, tab):
+    tab.goto((folder / "book" / "roofline.html").as_uri())
+    said = [re.search(r"_sources/\S+", link.text_content()) for link in tab.locator("a[download]").all()]
+    assert len(said) > 1
+    assert all(place and (folder / place[0]).is_file() for place in said)
+
+
 FOUND = [
     ("slanted roof", "roofline.html"),  # in the prose
     ("sharing stalls everybody", "intro.html"),  # the title of a figure

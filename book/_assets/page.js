@@ -12,7 +12,12 @@
     if (event.target.closest("[data-print]")) print();
   });
 
-  // in a folder no page may read another file: there, search shows titles without excerpts, and fonts come late
-  if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
-  else for (const font of document.querySelectorAll("link[data-preload]")) font.rel = "preload";
+  // in a folder no page may read another file: there, search shows titles without excerpts, fonts come late, and a
+  // download, which the browser opens in place of saving it, says where its file lies
+  if (location.protocol === "file:") {
+    DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+    addEventListener("DOMContentLoaded", () => {
+      for (const file of document.querySelectorAll("a[download]")) file.append(`: ${/_sources.*/.exec(file.href)[0]}`);
+    });
+  } else for (const font of document.querySelectorAll("link[data-preload]")) font.rel = "preload";
 }

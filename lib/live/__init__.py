@@ -94,16 +94,24 @@ class Plot(TypedDict):
 
 
 class Answer(TypedDict):
-    """What a calculator says: sentences; the columns of a table; a plot."""
+    """What a calculator says: sentences; the columns of a table, and of one more; a plot.
+
+    `link` is what the page's address holds of each text, by its knob's name; of others nothing.
+    """
 
     say: list[str]
     table: dict[str, list[Any]]
+    more: NotRequired[dict[str, list[Any]]]
     plot: Plot
+    link: NotRequired[dict[Name, str]]
 
 
 @dataclass(frozen=True)
 class Number:
-    """A knob for a number between two others. `step` is what an arrow key adds."""
+    """A knob for a number between two others. `step` is what an arrow key adds.
+
+    `zero` says what 0, or nothing at all, means, where that is more than a small number.
+    """
 
     name: str
     label: str
@@ -113,14 +121,23 @@ class Number:
     high: float
     step: float = 1
     whole: bool = True
+    zero: str = ""
 
     @property
     def range(self) -> str:
         """What would do, in words."""
         return f"{self.low:,} to {self.high:,}{' ' * bool(self.unit)}{self.unit}"
 
+    @property
+    def hint(self) -> str:
+        """What would do, what 0 means, and what the chapter takes."""
+        zero = f"0: {self.zero}; " if self.zero else ""
+        return f"{zero}{self.range}; in the chapter {self.default:,}"
+
     def read(self, given: object) -> float:
         """Return the number that is given, perhaps as text. ValueError says what would do."""
+        if self.zero and given == "":
+            return 0
         try:
             value = float(str(given).replace(",", ""))
         except ValueError:
@@ -130,6 +147,29 @@ class Number:
             kind = "a whole number" if self.whole else "a number"
             raise ValueError(f"{self.name}={given!r} will not do; use {kind}, {self.range}")
         return int(value) if self.whole else value
+
+
+@dataclass(frozen=True)
+class Text:
+    """A knob for text that is pasted, or for none. `hint` says what would do, `example` shows it.
+
+    What stands for it in the page's address is for the calculator to say, in the `link` of its answer.
+    """
+
+    name: str
+    label: str
+    hint: str
+    example: str
+    default: str = ""
+
+    def read(self, given: object) -> str:
+        """Return the text that is given. ValueError says what would do."""
+        if not isinstance(given, str) or len(given) > LONGEST:
+            raise ValueError(f"{self.name}: will not do; use text of at most {LONGEST:,} characters")
+        return given.strip()
+
+
+LONGEST = 100_000  # characters of a text
 
 
 @dataclass(frozen=True)
@@ -148,7 +188,15 @@ class Choice:
         return str(given)
 
 
-Knob = Number | Choice
+Knob = Number | Choice | Text
+
+
+@dataclass(frozen=True)
+class Group:
+    """Knobs that belong together, under a heading; those without one stand by themselves."""
+
+    legend: str
+    knobs: tuple[Knob, ...]
 
 
 class Refused(ValueError):
@@ -165,7 +213,12 @@ class Calculator:
 
     function: Answered
     title: str
-    knobs: tuple[Knob, ...]
+    groups: tuple[Group, ...]
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """All knobs, in order."""
+        return tuple(knob for group in self.groups for knob in group.knobs)
 
     @property
     def name(self) -> Name:
@@ -200,9 +253,10 @@ def short(value: float) -> str:
     return f"{float(f'{value:.3g}'):,.10g}"
 
 
-def calculates(title: str, *knobs: Knob) -> Callable[[Answered], Calculator]:
+def calculates(title: str, *knobs: Knob | Group) -> Callable[[Answered], Calculator]:
     """Return a decorator that makes a function a calculator with these knobs."""
-    return partial(Calculator, title=title, knobs=knobs)
+    groups = tuple(knob if isinstance(knob, Group) else Group("", (knob,)) for knob in knobs)
+    return partial(Calculator, title=title, groups=groups)
 
 
 def calculator(name: Name) -> Calculator:
@@ -217,8 +271,11 @@ NAMES = (
     "one_long_prompt",
     "goodput",
     "roofline",
+    "chunking",
     "kv_handoff",
     "cuts",
+    "two_pools",
+    "first_token",
     "multi_turn",
     "parser_replay",
     "payload",

@@ -35,8 +35,12 @@ class Calculator(Protocol):
         """An identifier."""
 
     @property
+    def groups(self) -> Sequence[Any]:
+        """Knobs below their headings: numbers, choices and texts."""
+
+    @property
     def knobs(self) -> Sequence[Any]:
-        """Numbers and choices."""
+        """All of them."""
 
     def __call__(self, **given: object) -> Mapping[str, Any]:
         """The answer: sentences to `say`, a `table`, a `plot`."""
@@ -47,7 +51,11 @@ def form(calculator: Calculator, **knobs: object) -> Html:
     answer, name = calculator(**knobs), calculator.name
     plot, drawn = drawing(answer["plot"])
     shown = {**parts(answer), "plot": plot}
-    fields = "".join(field(name, knob, knobs.get(knob.name, knob.default)) for knob in calculator.knobs)
+    fields = ""
+    for group in calculator.groups:
+        inside = "".join(field(name, knob, knobs.get(knob.name, knob.default)) for knob in group.knobs)
+        legend = f"<legend>{escape(group.legend)}</legend>"
+        fields += f'<fieldset class="live-group">{legend}{inside}</fieldset>' if group.legend else inside
     markup = (
         f'<section class="live" data-live="{name}" aria-labelledby="live-{name}">'
         f'<p class="live-title" id="live-{name}">{escape(calculator.title)}</p>'
@@ -69,17 +77,24 @@ def form(calculator: Calculator, **knobs: object) -> Html:
 def field(name: str, knob: Any, value: object) -> str:
     """Return the label, the control and the hint of a knob."""
     this = f"live-{name}-{knob.name}"
-    named = f'id="{this}" name="{knob.name}" aria-describedby="{this}-hint"'
+    named, kind = f'id="{this}" name="{knob.name}" aria-describedby="{this}-hint"', ""
     if hasattr(knob, "choices"):
         options = "".join(
             f"<option{' selected' * (one == value)}>{escape(one)}</option>" for one in knob.choices
         )
         control, hint = f"<select {named}>{options}</select>", ""
+    elif hasattr(knob, "example"):
+        say = f'rows="3" placeholder="{escape(knob.example)}" spellcheck="false" autocomplete="off"'
+        control, hint, kind = (
+            f"<textarea {named} {say}>{escape(str(value))}</textarea>",
+            knob.hint,
+            " live-text",
+        )
     else:
         control = f'<input type="number" {named} step="{knob.step}" value="{value}" autocomplete="off">'
-        hint = f"{knob.range}; in the chapter {knob.default:,}"
+        hint = knob.hint
     return (
-        f'<div class="live-knob"><label for="{this}">{escape(knob.label)}</label>{control}'
+        f'<div class="live-knob{kind}"><label for="{this}">{escape(knob.label)}</label>{control}'
         f'<p class="live-hint" id="{this}-hint">{escape(hint)}</p></div>'
     )
 
@@ -97,8 +112,12 @@ def parts(answer: Mapping[str, Any]) -> dict[str, str]:
         "say": "".join(f"<p>{escape(sentence)}</p>" for sentence in answer["say"]),
         "title": escape(plot["title"]),
         "legend": "".join(key(mark) for mark in plot["marks"] if mark["name"]),
-        "table": table_markup(
-            {header: [three_digits(value) for value in cells] for header, cells in answer["table"].items()}
+        "table": "".join(
+            table_markup(
+                {header: [three_digits(value) for value in cells] for header, cells in table.items()}
+            )
+            for table in (answer["table"], answer.get("more"))
+            if table
         ),
     }
 

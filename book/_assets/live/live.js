@@ -12,7 +12,7 @@
   const waiting = new Map(); // form -> its question; of each only the last
 
   function live(section) {
-    const form = section.querySelector("form"), knobs = [...form.querySelectorAll("input, select")];
+    const form = section.querySelector("form"), knobs = [...form.querySelectorAll("input, select, textarea")];
     const part = name => section.querySelector(`[data-part=${name}]`);
     const status = section.querySelector(".live-status p"), progress = section.querySelector("progress");
     const hints = new Map(knobs.map(knob => [knob, hintOf(knob).textContent]));
@@ -39,10 +39,14 @@
       return given.length > 0;
     }
 
-    function keepInAddress() {
+    // of a text only what the answer says: whatever was pasted may be too long
+    function keepInAddress(link = {}) {
       const state = new URLSearchParams(location.search);
       for (const knob of knobs) state.delete(inAddress(knob));
-      for (const knob of knobs) if (knob.value !== first.get(knob)) state.set(inAddress(knob), knob.value);
+      for (const knob of knobs) {
+        const held = knob.type === "textarea" ? link[knob.name] ?? "" : knob.value;
+        if (held !== first.get(knob)) state.set(inAddress(knob), held);
+      }
       history.replaceState(null, "", `${location.pathname}${state.size ? `?${state}` : ""}${location.hash}`);
     }
 
@@ -69,6 +73,7 @@
       }
       if (!parts) return say(`Not computed, below is the answer before: ${wrong[""] ?? `see ${labels(wrong)}.`}`);
       for (const name in parts) part(name).innerHTML = parts[name];
+      keepInAddress(answer.link);
       plot = next;
       await draw();
       dispatchEvent(new Event("resize")); // the theme looks again which tables scroll
