@@ -118,7 +118,7 @@ def test_the_split_that_holds_out_longest_is_found_as_the_load_rises_by_thirty_p
 
 
 @pytest.mark.parametrize(
-    ("holds", "asked"), [(0.03, 9), (0.3999, 6), (0.4, 6), (0.79, 6), (0.81, 7), (3.0, 8), (25.0, 11)]
+    ("holds", "asked"), [(0.03, 8), (0.3999, 8), (0.4, 7), (0.79, 7), (0.81, 8), (3.0, 8), (25.0, 8)]
 )
 def test_goodput_is_found_to_five_percent_by_doubling_and_halving(promise, holds, asked):
     rates = []

@@ -52,8 +52,8 @@ def two_pools(
     soonest = min(first, key=first.__getitem__)
     return {
         "say": [
-            f"At this load {prompts[fewest]:,} GPUs suffice for prompts, as TP{fewest}, and {answers[least]:,} "
-            f"for answers, as TP{least}, if nobody queues.",
+            f"At this load {prompts[fewest]:,} GPUs suffice for prompts, as TP{fewest}, and "
+            f"{answers[least]:,} for answers, as TP{least}, if nobody queues.",
             f"A first token is there soonest as TP{soonest}: after {short(1e3 * first[soonest])} ms.",
         ],
         "table": {
