@@ -26,3 +26,11 @@ def test_steps_in_a_row_cost_what_each_costs_alone(engine, chunks):
         context = paid.context(batch, batch * 100)
         alone = [paid.seconds(*paid.later(chunks, batch, context, step)) for step in range(3)]
         assert list(paid.durations(chunks, batch, context, 3)) == alone
+
+
+def test_one_block_of_cache_has_to_fit_beside_the_weights():
+    block = 16 * QWEN2_5_7B.kv_bytes_per_token
+    full = (QWEN2_5_7B.resident_bytes + block) / 0.9
+    assert Engine(QWEN2_5_7B, replace(L40S, memory=full + block / 2)).blocks == 1
+    with pytest.raises(ValueError, match="leaves no room for a KV cache"):
+        Engine(QWEN2_5_7B, replace(L40S, memory=full - block / 2))

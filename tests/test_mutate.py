@@ -126,12 +126,12 @@ def test_what_is_quick_is_run_first_and_what_takes_too_long_not_at_all(tmp_path)
         "cells slow": Seen(4.0, calls),
         "cells quick": Seen(0.5, calls),
         "cells other": Seen(0.1),
-        "test t.py": Seen(7.0, calls),  # of which 2 to begin with
-        "test t.py::other": Seen(3.0),
-        "test t.py::slow": Seen(1.5, calls),
-        "test t.py::quick": Seen(0.5, calls),
+        "test t.py": Seen(7.0, calls),
+        "test t.py::other": Seen(3.0, start=2.0),
+        "test t.py::slow": Seen(1.5, calls, start=2.0),
+        "test t.py::quick": Seen(0.5, calls, start=2.0),
         "test u.py": Seen(5.0),
-        "test u.py::far": Seen(4.0),
+        "test u.py::far": Seen(4.0, start=1.0),
     }
     assert mutate.steps(tmp_path, one, seen) == (
         {"cells quick": 0.5, "test t.py::quick t.py::slow": 4.0, "cells slow": 4.0, "test t.py::other": 5.0},

@@ -495,6 +495,8 @@ def test_a_run_goes_on_until_something_changes(asynchronous):
     one = [(2, 1, 0), (1, 1, 0), (99, 0, 1)]  # 2 x 2,048 tokens of the prompt, the rest, the answer's
     assert runs([Request(0, 5000, 100)]) == one
     assert runs([Request(0, 5000, 100)] * 2, max_num_seqs=1) == one * 2
+    for price in (step_time, in_series):
+        assert runs([Request(0, 4097, 3)], price=price) == [(2, 1, 0), (1, 1, 0), (2, 0, 1)]
     before = 24 + asynchronous  # steps; composed a step ahead, an arrival is seen a step later
     both = [(before, 0, 1), (2, 1, 1), (1, 1, 1), (96 - before, 0, 2), (before + 3, 0, 1)]
     assert runs([Request(0, 5000, 100), Request(1, 5000, 100)]) == one[:2] + both

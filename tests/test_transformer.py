@@ -131,3 +131,13 @@ def test_norm_has_root_mean_square_one():
 def test_bad_input_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_each_pair_of_a_head_turns_at_its_own_speed():
+    ones = np.array([1.0, 1.0, 0.0, 0.0])  # two pairs: (first, third) and (second, fourth)
+    angles = 3 / 10_000 ** np.array([0, 1 / 2])
+    assert rotate(ones, 3) == pytest.approx([*np.cos(angles), *np.sin(angles)])
+
+
+def test_the_norm_of_next_to_nothing_is_held_down_by_a_millionth():
+    assert norm(np.array([1e-3, -1e-3])) == pytest.approx([2**-0.5, -(2**-0.5)])

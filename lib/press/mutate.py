@@ -17,6 +17,7 @@ import ast
 import builtins
 import fcntl
 import functools
+import gc
 import json
 import math
 import os
@@ -46,9 +47,9 @@ KINDS = ("data", "lib", "prose", "records")
 ENOUGH = 0.98
 BUDGET = 25.0  # seconds of computing, as measured on the unchanged project
 WARM = (
-    "IPython.core.interactiveshell", "PIL.Image", "jinja2", "matplotlib.backends.backend_svg",
-    "matplotlib.figure", "myst_nb.sphinx_", "nbformat.v4", "numpy", "pygments.formatters",
-    "lib.press.figures", "lib.press.plugin",
+    "IPython.core.interactiveshell", "PIL.Image", "anyio.pytest_plugin", "jinja2",
+    "matplotlib.backends.backend_svg", "matplotlib.figure", "myst_nb.sphinx_", "nbformat.v4", "numpy",
+    "pygments.formatters", "lib.press.figures", "lib.press.plugin",
 )  # fmt: skip
 
 HOME = f"{run.ROOT / 'lib'}{os.sep}"
@@ -155,6 +156,7 @@ class Seen:
     functions: frozenset[tuple[str, int]] = frozenset()  # path and line of each function called
     files: frozenset[str] = frozenset()  # modules of lib imported, and data files read
     sections: frozenset[str] = frozenset()  # of published.toml
+    start: float = 0.0  # seconds before a test: to import its file, and for what tests of it share
 
 
 def steps(root: Path, one: Mutant, seen: dict[str, Seen]) -> tuple[dict[str, float], list[str]]:
@@ -165,17 +167,13 @@ def steps(root: Path, one: Mutant, seen: dict[str, Seen]) -> tuple[dict[str, flo
     """
     found = depend(root, one, seen)
     tests = {name: name.partition("::")[0] for name in seen if "::" in name}  # test -> its file
-    inside = {
-        file: math.fsum(seen[test].seconds for test, its in tests.items() if its == file) for file in found
-    }
     names = {*found, *(test for test, file in tests.items() if file in found)} - {*tests.values()}
     chosen: dict[tuple[bool, str], dict[str, float]] = {}
     left, total = [], 0.0
-    for name in sorted(names, key=lambda name: (name not in found, seen[name].seconds, name)):
+    alone = {name: seen[name].start + seen[name].seconds for name in names}
+    for name in sorted(names, key=lambda name: (name not in found, alone[name], name)):
         group = (name not in found, tests.get(name, name))
-        seconds = seen[name].seconds
-        if name in tests and group not in chosen:  # imports and fixtures
-            seconds += max(1.0, seen[group[1]].seconds - inside.get(group[1], 0.0))
+        seconds = seen[name].seconds if group in chosen else alone[name]
         if total and total + seconds > BUDGET:
             left.append(name)
         else:
@@ -241,6 +239,7 @@ def work() -> None:
     from lib.press import warm
 
     book = warm.Book(run.ROOT / "_build" / "mutate")
+    gc.freeze()  # what is warm is not looked through for garbage again and again
     for line in sys.stdin:
         request = json.loads(line)
         if "mutant" in request:
@@ -485,11 +484,14 @@ def baseline(root: Path, workers: Workers) -> tuple[dict[str, Seen], list[str]]:
     cells = [f"cells {page}" for page in chapters]  # before the pages, which need what these print
     for names in (cells, [f"page {page}" for page in pages(root)] + [f"test tests/{p.name}" for p in tests]):
         for name, got in zip(names, workers.map({"step": name} for name in names), strict=True):
-            calls = {(path, line) for path, line in got.get("functions", ())}
-            rest = (frozenset(got.get(key, ())) for key in ("files", "sections"))
-            seen[name] = Seen(got["seconds"], frozenset(calls), *rest)
-            for test, (seconds, called) in got.get("tests", {}).items():
-                seen[f"test {test}"] = Seen(seconds, frozenset((path, line) for path, line in called))
+            calls = frozenset((path, line) for path, line in got.get("functions", ()))
+            files, sections = (frozenset(got.get(key, ())) for key in ("files", "sections"))
+            seen[name] = Seen(got["seconds"], calls, files, sections)
+            tests_of = got.get("tests", {})
+            start = max(0.0, got["seconds"] - math.fsum(seconds for seconds, _ in tests_of.values()))
+            for test, (seconds, called) in tests_of.items():
+                calls = frozenset((path, line) for path, line in called)
+                seen[f"test {test}"] = Seen(seconds, calls, start=start)
             false += [f"{name}: {got['complaint']}"] if got["complaint"] else []
     return seen, false
 
