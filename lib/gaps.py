@@ -32,7 +32,7 @@ class Gaps:
         self.low = min([min(column) for column in columns], default=inf)
         high = max([max(column) for column in columns], default=inf)
         bins = min(max(64, sum([len(log) for _, log in logs]) // 2), 1 << 16)
-        self.scale = (bins - 1) / (high - self.low) if high > self.low else 0.0
+        self.scale = (bins - 1) / (high - self.low if high > self.low else inf)
         self.most = [0] * bins  # gaps that may lie in a bin or before it, summed up below
         self.least = [0] * bins  # and that must
         for _, log in logs:

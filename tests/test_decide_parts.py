@@ -244,6 +244,15 @@ def test_a_limit_of_the_handoff_is_found_to_a_hundredth_of_the_first_token_s(pro
     assert found <= 0.3 < found + 2.0 / 100
 
 
+def test_what_is_left_for_copies_is_what_nine_in_ten_do_not_use():
+    case = replace(GUIDE, load=poisson(0.4, 2000, 20, count=10), slo=SLO(ttft=2.0))
+    played = deciding.traces(case, deciding.apart(case, 1, 0.0))
+    used = sorted(ttft for trace in played for ttft in trace.ttft)
+    left, margin = deciding.left_for_copies(case, 1)
+    assert left == pytest.approx(2.0 - used[17])  # 18 of 20 have as much
+    assert margin == pytest.approx(0.08 + sum(trace.itl(50) for trace in played))  # 4 %, and two mean steps
+
+
 def test_a_split_is_judged_with_its_copies_and_without(promise):
     copies = []
 
