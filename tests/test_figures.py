@@ -166,3 +166,17 @@ def test_markup_in_texts_is_escaped():
     markup = figures.draw(a_plot, "a < b", 'says "5" & <b>', {"<i>": ["<u>"]}).markup
     assert not re.search("<b>|<i>|<u>", markup)
     assert records.visible(markup).splitlines()[:2] == ["title: a < b", 'alt: says "5" & <b>']
+
+
+def hatch(**how):
+    def plot(axes):
+        axes.bar([1], [1], hatch="//", **how)
+
+    shown = figures.draw(plot, title="T", alt="A", data={"x": [1]})
+    return re.search(r"<pattern.*?</pattern>", shown.markup, re.S)[0]
+
+
+def test_a_hatch_over_a_full_colour_has_its_own_ink_and_any_other_that_of_text():
+    assert "var(--hatch, currentColor)" in hatch(color=figures.DECODE)
+    assert "var(--hatch" not in hatch(facecolor="none", edgecolor=figures.INK)
+    assert "var(--hatch" not in hatch(color=figures.DECODE, alpha=0.3)

@@ -1,6 +1,8 @@
 """What chapters show besides figures: tables, source with a link, and what depends on the machine."""
 
+import inspect
 import math
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -56,6 +58,16 @@ def test_cells_show_values_as_given(value, text):
     assert show.cell(value) == text
 
 
+def test_the_floats_of_a_column_have_as_many_decimals_and_its_integers_none():
+    markup = table({"load": [0.2, 1.0], "s": [2.92, None], "ms": [1.0, 0.125], "mixed": [7.07, 362]}).markup
+    assert records.visible(markup).splitlines()[1:] == ["0.2 | 2.92 | 1.000 | 7.07", "1.0 | – | 0.125 | 362"]
+
+
+def test_yes_and_no_may_stand_among_numbers_but_make_no_column_of_them():
+    markup = table({"a": ["x", "y", "z"], "b": [2, True, None], "c": [True, False, None]}).markup
+    assert markup.count('class="number"') == 4
+
+
 def test_columns_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match=r"different lengths \{'a': 1, 'b': 2\}"):
         table({"a": [1], "b": [1, 2]})
@@ -69,7 +81,7 @@ def test_markup_in_cells_is_escaped():
 
 def test_a_long_name_may_be_broken_where_it_has_joints_and_a_number_may_not():
     markup = table({"figure": ["collocated.ttft_p50_s"], "s": ["0.72"]}).markup
-    assert "collocated.<wbr>ttft_<wbr>p50_<wbr>s" in markup
+    assert "collocated.<wbr>ttft_<wbr>p50_s" in markup, "and nothing but a unit never stands alone"
     assert ">0.72<" in markup
     assert "collocated.ttft_p50_s | 0.72" in records.visible(markup)
 
@@ -145,6 +157,15 @@ def test_source_reads_back_as_the_code():
     lines = records.visible(source(show.is_number).markup).splitlines()
     assert lines[0] == "is_number in lib/press/show.py"
     assert lines[1:] == [" ".join(line.split()) for line in source(show.is_number).text.splitlines()]
+
+
+def test_each_line_of_source_knows_where_it_goes_on():
+    markup = source(show.is_number).markup
+    Balanced(markup)
+    body = inspect.getsource(show.is_number).splitlines()
+    assert markup.count('class="line"') == len(body)
+    deep = [len(line) - len(line.lstrip()) + (0 if '"""' in line else 4) for line in body]
+    assert re.findall(r"--indent:(\d+)ch", markup) == list(map(str, deep))
 
 
 def test_colours_of_source_are_variables_with_a_fallback():

@@ -22,6 +22,8 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 import yaml
+from docutils import nodes
+from docutils.utils import new_document
 from PIL import Image
 from playwright.sync_api import Error as PlaywrightError
 
@@ -29,6 +31,7 @@ from lib.press import address as address_of
 from lib.press import head
 from lib.press.address import root, website
 from lib.press.run import ROOT
+from lib.press.site import hold_units
 
 HEAVIEST = 700_000  # bytes of a page, over all its responses, text as gzip
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
@@ -708,3 +711,17 @@ def test_links_of_the_page_of_what_is_not_there_start_at_the_root(monkeypatch):
     links = '<a href="#b"><a href="https://c/"><a href="/d">'
     page = f'<html data-content_root="./"><a href="a.html">{links}'
     assert head.rooted(page) == f'<html data-content_root="/book/"><a href="/book/a.html">{links}'
+
+
+def test_no_line_ends_between_a_number_and_its_unit() -> None:
+    document = new_document("page")
+    text = nodes.paragraph("", "87 % of 20 ms, 3 streams and 5 sets; ")
+    code = nodes.literal("", "1 ms")
+    document += text
+    text += code
+    hold_units(None, document, "page")  # type: ignore[arg-type]
+    assert (
+        text[0].astext()
+        == "87\N{NO-BREAK SPACE}% of 20\N{NO-BREAK SPACE}ms, 3 streams, 8\N{NO-BREAK SPACE}Gb/s and 5 sets; "
+    )
+    assert code.astext() == "1 ms"

@@ -30,6 +30,7 @@ STYLE: dict[Any, object] = {
     "axes.grid": True, "grid.color": FAINT, "grid.linewidth": 0.6, "axes.axisbelow": True,
     "lines.linewidth": 2, "lines.markersize": 6, "hatch.linewidth": 0.6,
 }  # fmt: skip
+FILLED = re.compile(r'<pattern id="([\w-]+)"(?:(?!</pattern>|fill="none").)*</pattern>', re.S)  # a hatch
 _numbers = count(1)
 
 
@@ -179,6 +180,10 @@ def clean(svg: str, alt: str) -> str:
     svg = re.sub(f"{FAINT}", "var(--faint, #88888855)", svg, flags=re.I)
     for colour, name in NAMES.items():
         svg = re.sub(colour, f"var({name}, {colour})", svg, flags=re.I)
+    pale = set(re.findall(r'url\(#([\w-]+)\); [^"]*opacity', svg))
+    for hatch in FILLED.finditer(svg):  # over a full colour a light page and a dark one ask for the same ink
+        if hatch[1] not in pale:
+            svg = svg.replace(hatch[0], hatch[0].replace("currentColor", "var(--hatch, currentColor)"))
     width, _ = re.search(r'viewBox="0 0 (\S+) (\S+)"', svg).groups()  # type: ignore[union-attr]
     svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg, count=1)

@@ -57,6 +57,7 @@ def table_markup(columns: dict[str, Sequence[object]], caption: str = "") -> str
     Columns of numbers after the first are set flush right, and columns of words get room for some of them; a
     table too wide for its page scrolls in its box.
     """
+    columns = {header: aligned(cells) for header, cells in columns.items()}
     kinds = [
         f' class="{kind}"' if kind else "" for kind in map(kind_of, range(len(columns)), columns.items())
     ]
@@ -81,19 +82,29 @@ def table_markup(columns: dict[str, Sequence[object]], caption: str = "") -> str
 def kind_of(place: int, column: tuple[str, Sequence[object]]) -> str:
     """Return how a column is set: "number", or by its longest cell or header "words", "sentences" or ""."""
     header, cells = column
-    if place and all(map(is_number, cells)):
+    counted = [value for value in cells if not (value in (None, "–") or isinstance(value, bool))]
+    if place and counted and all(map(is_number, counted)):
         return "number"
     longest = max(map(len, (header, *map(cell, cells))))
     return "sentences" if longest > 4 * LONG else "words" if longest > LONG else ""
 
 
+def aligned(cells: Sequence[object]) -> Sequence[object]:
+    """Return a column of floats as text with as many decimals each; any other column as it is."""
+    floats = [value for value in cells if isinstance(value, float) and math.isfinite(value)]
+    if len(floats) != sum(value is not None for value in cells):
+        return cells
+    places = max((-int(Decimal(str(float(x))).as_tuple().exponent) for x in floats), default=0)
+    return [value if value is None else f"{value:,.{max(0, places)}f}" for value in cells]
+
+
 def breakable(text: str) -> str:
-    """Return text as HTML in which a line may end after the dots and underscores of a name."""
+    """Return text as HTML in which a line may end after the joints of a name, but not before its unit."""
     return BETWEEN_NAMES.sub(r"\1<wbr>", escape(text))
 
 
 LONG = 14  # characters
-BETWEEN_NAMES = re.compile(r"([._])(?=[A-Za-z])")
+BETWEEN_NAMES = re.compile(r"([._])(?=[A-Za-z]\w\w)")
 SCROLLS = "pst-scrollable-table-container"  # the theme's script takes the tab stop away where nothing scrolls
 NUMERIC = re.compile(r"[-−+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 
@@ -154,9 +165,20 @@ def source(*functions: Callable[..., Any] | type) -> Html:
         blocks.append(
             f'<figure class="source"><figcaption><code>{name}</code> in {link}</figcaption>'
             f'<div class="highlight" role="group" aria-label="Source of {name}">'
-            f"{highlighted(inspect.cleandoc(chr(10) + ''.join(lines)))}</div></figure>"
+            f"{in_lines(inspect.cleandoc(chr(10) + ''.join(lines)))}</div></figure>"
         )
     return Html("".join(blocks), "\n".join(inspect.getsource(function) for function in functions), code=True)
+
+
+def in_lines(code: str) -> str:
+    """Return highlighted code, each line in an element that knows where it goes on if it has to break."""
+    markup = highlighted(code).removeprefix("<pre>").removesuffix("</pre>").rstrip("\n").split("\n")
+    lines = []
+    for line, shown in zip(code.split("\n"), markup, strict=True):
+        prose = shown.lstrip().startswith(f'<span style="color: {INK["#000002"]}')
+        indent = len(line) - len(line.lstrip()) + (0 if prose else 4)
+        lines.append(f'<span class="line" style="--indent:{indent}ch">{shown}\n</span>')
+    return f"<pre>{''.join(lines)}</pre>"
 
 
 def listing(path: str) -> str:

@@ -22,6 +22,7 @@ from lib.press.show import highlighted
 
 TEMPLATES = Path(__file__).with_name("templates")
 ASSETS = ROOT / "book" / "_assets"
+BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµ]?s|[kMGT]i?B|Gb|TFLOP|px)(?![A-Za-z]))")
 
 
 # ---- the theme's settings
@@ -113,6 +114,15 @@ def fold(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             node.replace_self(Details("", Summary("", text), *body, ids=node["ids"], classes=classes))
 
 
+def hold_units(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Let no line end between a number and its unit."""
+    for element in doctree.findall(nodes.TextElement):
+        if not isinstance(element, (nodes.FixedTextElement, nodes.literal, nodes.math)):
+            for place, child in enumerate(element):
+                if isinstance(child, nodes.Text) and BEFORE_UNIT.search(child):
+                    element[place] = nodes.Text(BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", child))
+
+
 def open_tag(tag: str) -> tuple[Any, Any]:
     """Return the two functions that write a node as an element."""
 
@@ -178,6 +188,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("html-page-context", link_source)
     app.connect("html-page-context", mend)
     app.connect("doctree-resolved", fold)
+    app.connect("doctree-resolved", hold_units)
     app.connect("build-finished", lighten)
     app.add_node(Details, html=open_tag("details"))
     app.add_node(Summary, html=open_tag("summary"))

@@ -50,14 +50,14 @@ def beside(rows: Sequence[Any], caption: str = "") -> Html:
     Where nothing is predicted, or what is predicted is no prediction, the reason stands instead of the ratio.
     """
     lines = [line(row) for row in rows]
-    headers = ("figure", "measured", "predicted", "predicted / measured")
+    headers = ("figure", "measured", "predicted", "predicted /\N{NO-BREAK SPACE}measured")
     columns: dict[str, Sequence[object]] = dict(zip(headers, zip(*lines, strict=True), strict=True))
     return Html(table_markup(columns, caption), f"{len(rows)} figures, measured and predicted")
 
 
 def line(row: Row) -> tuple[object, ...]:
     """Return the cells of a row: its name with the unit, measured, predicted, and how they compare."""
-    name = f"{row.name}, {row.unit}"
+    name = f"{row.name},\N{NO-BREAK SPACE}{row.unit}"
     if row.predicted is None:
         return name, row.printed, None, row.why
     places = Decimal(1).scaleb(int(Decimal(row.printed).as_tuple().exponent))
