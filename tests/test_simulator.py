@@ -237,6 +237,8 @@ def test_one_pool_moves_nothing():
     deployment = Collocated(CLOCKWORK)
     assert deployment.copy_seconds(Request(0, 10, 2)) == deployment.moving(10) == 0
     assert deployment.copied(9.0, (1.0, 2.0), 5.0) == (2.0, 2.0)
+    trace = simulate([Request(0, 10, 2)], deployment)
+    assert trace.sent_tokens == trace.fetched_tokens == [0]
 
 
 def test_of_a_long_workload_only_ten_thousand_requests_wait_in_memory():

@@ -162,17 +162,19 @@ class Seen:
 def steps(root: Path, one: Mutant, seen: dict[str, Seen]) -> tuple[dict[str, float], list[str]]:
     """Return what to run for a mutant, the quickest first, with its seconds; and what `BUDGET` leaves out.
 
-    A step is "cells PAGE", "page PAGE" or "test FILE::TEST FILE::TEST ...". The other tests of a file come
-    after all that call the function, because what one test called may be kept for another.
+    A step is "cells PAGE", "page PAGE" or "test FILE::TEST FILE::TEST ...". Where single tests of a file call
+    the function, the rest of that file comes last: what one test called may be kept for another.
     """
     found = depend(root, one, seen)
     tests = {name: name.partition("::")[0] for name in seen if "::" in name}  # test -> its file
     names = {*found, *(test for test, file in tests.items() if file in found)} - {*tests.values()}
+    some = {tests[name] for name in found if name in tests}
+    rest = {name for name, file in tests.items() if file in some} - {*found}
     chosen: dict[tuple[bool, str], dict[str, float]] = {}
     left, total = [], 0.0
     alone = {name: seen[name].start + seen[name].seconds for name in names}
-    for name in sorted(names, key=lambda name: (name not in found, alone[name], name)):
-        group = (name not in found, tests.get(name, name))
+    for name in sorted(names, key=lambda name: (name in rest, alone[name], name)):
+        group = (name in rest, tests.get(name, name))
         seconds = seen[name].seconds if group in chosen else alone[name]
         if total and total + seconds > BUDGET:
             left.append(name)
