@@ -50,7 +50,7 @@ def beside(rows: Sequence[Any], caption: str = "") -> Html:
     Where nothing is predicted, or what is predicted is no prediction, the reason stands instead of the ratio.
     """
     lines = [line(row) for row in rows]
-    headers = ("figure", "measured", "predicted", "predicted/measured")
+    headers = ("figure", "measured", "predicted", "ratio")
     columns: dict[str, Sequence[object]] = dict(zip(headers, zip(*lines, strict=True), strict=True))
     return Html(table_markup(columns, caption), f"{len(rows)} figures, measured and predicted")
 
