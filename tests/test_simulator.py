@@ -845,6 +845,18 @@ def test_a_request_that_no_empty_cache_could_hold_is_refused_by_row():
         simulate(requests, Collocated(replace(REVIEW, kv_blocks=10)))
 
 
+def test_what_just_fits_an_empty_cache_is_played():
+    small, large = replace(OWN, kv_blocks=1 + 10), replace(OWN, kv_blocks=1000)  # 160 tokens have room
+    for deployment, prompt, answer in (
+        (Collocated(small), 100, 61),
+        (Disaggregated(small, large), 160, 100),
+        (Disaggregated(large, small), 100, 61),
+    ):
+        assert simulate([Request(0, prompt, answer)], deployment).completed == 1
+        with pytest.raises(ValueError, match="161 tokens of prompt and answer have to be cached"):
+            simulate([Request(0, prompt + 1, answer)], deployment)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
