@@ -174,7 +174,7 @@ class Prices:
             seconds = engine.price(work, engine.gpu, engine.efficiency)
         else:
             seconds = engine.price(work.total, engine.gpu, engine.efficiency)
-        if engine.tensor_parallel > 1 and engine.link is not None:
+        if engine.link is not None:
             tokens = batch + sum([tokens for tokens, _ in chunks])
             seconds += parallelism.talk(engine.model, tokens, engine.tensor_parallel, engine.link)
         return seconds
