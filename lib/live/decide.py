@@ -33,7 +33,7 @@ from lib.models import Model
 from lib.roofline import Efficiency
 
 SEEDS, COUNT = (0, 1), 100  # the chapter's draws; where that takes more than 100 requests, the first of them
-FEW = 50  # requests on which the best split is sought
+FEW = 30  # requests on which the best split is sought
 ENGINES, ROWS, TOKENS = 8, 200, 200_000  # at most: engines, and requests and output tokens of a recording
 IN_A_LINK = 1500  # characters of a text, at most
 ABSENT = "# "  # what a link says in place of a longer one
@@ -99,7 +99,7 @@ PREDICTED = {  # a row of the table: what of an `Option`, and times what
         Number("cpu", "CPU time a request", "ms", 0, 0, 60_000, 100, zero="not asked"),
     )),
     Group("Money", (
-        Number("price", "A GPU for an hour", "of a currency", 0, 0, 1000, 0.5, whole=False, zero="not asked"),
+        Number("price", "Price of a GPU-hour", "", 0, 0, 1000, 0.5, whole=False, zero="not asked"),
     )),
 )  # fmt: skip
 def decide(**knobs: Any) -> Answer:
