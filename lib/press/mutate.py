@@ -278,7 +278,7 @@ def judge(one: Mutant, todo: dict[str, float], book: Any) -> dict[str, Any]:
     sys.dont_write_bytecode = True
     try:
         for name, seconds in todo.items():
-            answer = forked(lambda: {"complaint": step(name, book)}, 10 + round(5 * seconds))  # noqa: B023
+            answer = forked(lambda: {"complaint": step(name, book)}, 5 + round(4 * seconds))  # noqa: B023
             ran[name] = answer["seconds"]
             if answer["complaint"]:
                 return {"by": name, "ran": ran, "complaint": answer["complaint"]}
