@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from lib import decide as deciding
-from lib.decide import Case, Verdict, poisson, recorded
+from lib.decide import ROWS, Case, Verdict, poisson, recorded
 from lib.goodput import SLO
 from lib.hardware import A100_80GB, H100_SXM, L40S, PCIE_4
 from lib.models import LLAMA_3_1_8B, LLAMA_3_1_70B, QWEN2_5_7B
@@ -308,3 +308,24 @@ def test_a_time_is_reached_by_one_prompt_and_by_one_stream():
     assert two.bandwidth == pytest.approx(one.bandwidth / 2, rel=1e-3)
     with pytest.raises(ValueError, match=r"prefill_s=0\.001"):
         deciding.reached(LLAMA_3_1_8B, L40S, 4096, 0.001, 0.05)
+
+
+# ------------------------------------------------------------------ the guide's table
+
+CASES = {  # requests/s, tokens of prompt and answer, seconds to the first token and of a gap, of the handoff
+    1: (0.4, 8192, 256, 2.0, 0.1, 0.02),
+    2: (0.8, 16384, 256, 5.0, 0.1, 0.04),
+    3: (0.4, 8000, 600, 2.0, 0.1, 0.02),
+    4: (4.0, 1024, 128, 2.0, 0.3, None),
+    5: (0.6, 8192, 256, 0.65, 0.3, 0.02),
+    6: (0.4, 8192, 256, 2.0, 0.1, 1.3),
+    7: (0.05, 8192, 256, 10.0, 0.1, 0.02),
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.number)
+def test_the_case_of_a_row_is_this(row):
+    load, slo = row.case["workload"], row.case["slo"]
+    request = load.draw(load.rate, 0)[0]
+    numbers = (load.rate, request.prompt_tokens, request.output_tokens, slo.ttft, slo.itl or slo.tpot)
+    assert (*numbers, row.case.get("handoff_s")) == CASES[row.number]
