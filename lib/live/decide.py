@@ -128,7 +128,7 @@ def decide(**knobs: Any) -> Answer:
             f"If split, {pools[0]} for prompts and {pools[1]} for answers. Steps reach "
             f"{percent(reached.compute)} of the GPU's arithmetic and {percent(reached.bandwidth)} of its "
             f"bandwidth, as {'you measured' if case.timed else 'calibrated'}.",
-            "The chapter and python -m lib.decide also try what may be off, smaller steps and more GPUs.",
+            "The chapter’s function also tries what may be off, smaller steps and more GPUs.",
         ],
         "table": compared([deciding.option(case, "", layout, pools) for layout in layouts]),
         "more": {

@@ -33,7 +33,7 @@ def kv_handoff(model: str, tokens: int, gpu: str, link: str, sent: str) -> Answe
             f"The cache of {tokens:,} tokens has {short(size / 1e6)} MB. Computing it takes "
             f"{short(1e3 * compute)} ms, and copying it {short(1e3 * copy)} ms.",
             f"Sent {sent}, the copy makes the first token {short(1e3 * exposed[sent])} ms later: "
-            f"{exposed[sent] / compute:.1%} of prefill's time.",
+            f"{100 * exposed[sent] / compute:.1f} % of prefill's time.",
         ],
         "table": {
             "the cache leaves": list(exposed),

@@ -57,16 +57,18 @@ def two_pools(
             f"A first token is there soonest as TP{soonest}: after {short(1e3 * first[soonest])} ms.",
         ],
         "table": {
-            "a copy on": [f"TP{width}" for width in WIDTHS],
-            "prefill, ms": [cell(first, width, 1e3) for width in WIDTHS],
-            "GPUs for prompts": [cell(prompts, width) for width in WIDTHS],
-            "streams": [cell(streams, width) for width in WIDTHS],
-            "limited by": [limit.get(width, "weights") for width in WIDTHS],
-            "between tokens, ms": [cell(pace, width, 1e3) for width in WIDTHS],
-            "tokens/s per GPU": [
-                streams[width] / pace[width] / width if width in pace else "–" for width in WIDTHS
-            ],
-            "GPUs for answers": [cell(answers, width) for width in WIDTHS],
+            "a copy on": [
+                "prefill, ms", "GPUs for prompts", "streams", "limited by", "between tokens, ms",
+                "tokens/s per GPU", "GPUs for answers",
+            ],  # fmt: skip
+            **{
+                f"TP{width}": [
+                    cell(first, width, 1e3), cell(prompts, width), cell(streams, width),
+                    limit.get(width, "weights"), cell(pace, width, 1e3),
+                    streams[width] / pace[width] / width if width in pace else "–", cell(answers, width),
+                ]  # fmt: skip
+                for width in WIDTHS
+            },
         },
         "plot": {
             "title": "GPUs for the same load, by the width of a copy",
