@@ -58,15 +58,24 @@ def two_pools(
         ],
         "table": {
             "a copy on": [
-                "prefill, ms", "GPUs for prompts", "streams", "limited by", "between tokens, ms",
-                "tokens/s per GPU", "GPUs for answers",
-            ],  # fmt: skip
+                "prefill, ms",
+                "GPUs for prompts",
+                "streams",
+                "limited by",
+                "between tokens, ms",
+                "tokens/s per GPU",
+                "GPUs for answers",
+            ],
             **{
                 f"TP{width}": [
-                    cell(first, width, 1e3), cell(prompts, width), cell(streams, width),
-                    limit.get(width, "weights"), cell(pace, width, 1e3),
-                    streams[width] / pace[width] / width if width in pace else "–", cell(answers, width),
-                ]  # fmt: skip
+                    cell(first, width, 1e3),
+                    cell(prompts, width),
+                    cell(streams, width),
+                    limit.get(width, "weights"),
+                    cell(pace, width, 1e3),
+                    streams[width] / pace[width] / width if width in pace else "–",
+                    cell(answers, width),
+                ]
                 for width in WIDTHS
             },
         },
