@@ -133,3 +133,10 @@ def test_loading_the_module_loads_neither_numpy_nor_pillow():
 def test_bad_input_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_jpeg_has_a_quality_from_1_to_95():
+    assert len(images.jpeg(images.noise(16, 16), 1)) < len(images.jpeg(images.noise(16, 16), 95))
+    for quality in (0, 96, True):
+        with pytest.raises(ValueError, match="quality="):
+            images.jpeg(images.noise(16, 16), quality)

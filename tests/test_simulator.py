@@ -575,6 +575,15 @@ def test_blocks_that_many_share_are_reused_and_evicted_in_the_same_order(seed):
     assert sum(fast.computed_tokens) < sum(row.prompt_tokens for row in rows)
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_and_where_arithmetic_is_what_decodes_wait_for(asynchronous):
+    quick = replace(L40S, bandwidth=1000 * L40S.bandwidth)
+    engine = Engine(QWEN2_5_7B, quick, policy=vllm, asynchronous=asynchronous)
+    requests, deployment = poisson(20, 30, 0, 500, 60), Collocated(engine)
+    fast, slow = simulate(requests, deployment), simulate(requests, deployment, jump=False)
+    assert list(fast.steps()) == list(slow.steps())
+
+
 def test_arrivals_at_the_very_ends_of_steps_change_nothing_about_it():
     engine = Engine(QWEN2_5_7B, L40S, policy=vllm)
     for asynchronous in (False, True):
