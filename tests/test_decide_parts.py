@@ -222,6 +222,14 @@ def test_prompts_stall_answers_where_more_than_a_hundredth_of_the_gaps_carry_one
     assert f"{deciding.lasting(alone)} each, {deciding.percent(alone / 2)} of the time" in found.number
 
 
+def test_the_last_tokens_of_a_prompt_are_computed_in_a_step_of_their_own():
+    one = deciding.engine(GUIDE)
+    alone = simulate([Request(0, 2048, 1)], deciding.together(GUIDE)).ttft[0]
+    assert deciding.prefill_seconds(one, 2048, 2048) == alone
+    both = simulate([Request(0, 4096, 1)], deciding.together(GUIDE)).ttft[0]
+    assert alone + deciding.prefill_seconds(one, 2048, 4096) == pytest.approx(both, rel=1e-12)
+
+
 def test_more_gpus_are_tried_up_to_eight_times(promise):
     asked = []
 
