@@ -715,7 +715,7 @@ def test_links_of_the_page_of_what_is_not_there_start_at_the_root(monkeypatch):
 
 def test_no_line_ends_between_a_number_and_its_unit() -> None:
     document = new_document("page")
-    text = nodes.paragraph("", "87 % of 20 ms, 3 streams and 5 sets; ")
+    text = nodes.paragraph("", "87 % of 20 ms, 3 streams, 8 Gb/s and 5 sets; ")
     code = nodes.literal("", "1 ms")
     document += text
     text += code
