@@ -191,6 +191,8 @@ CLOSE = """() => {  // the kernel ends while the next chapter opens
     panel.context.model.dirty = false;
     panel.sessionContext.shutdown().then(() => panel.dispose());
 }"""
+RENDERED = """() => [...document.querySelectorAll('.jp-NotebookPanel.current .jp-MarkdownCell')]
+    .filter(cell => cell.checkVisibility()).at(-1)?.innerText.trim()"""
 TEXT = "cells => cells.filter(cell => cell.checkVisibility()).map(cell => cell.innerText).join('\\n')"
 WIDTHS = "all => all.filter(plot => plot.checkVisibility()).map(plot => plot.getBoundingClientRect().width)"
 
@@ -218,6 +220,7 @@ class Notebook:
         self.lab, self.chapter = lab, chapter
         lab.page.evaluate(OPEN, f"book/{chapter}.md")
         self.panel = lab.page.locator(".jp-NotebookPanel.current")
+        lab.page.wait_for_function(RENDERED)
 
     def run(self) -> list[dict]:
         """Run all cells; return the code cells."""
