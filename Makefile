@@ -28,7 +28,7 @@ record: .venv/ready
 
 test: .venv/ready lint
 	$(BIN)/pytest --nbmake book -n 2
-	$(BIN)/pytest tests -n 2 --dist loadfile
+	$(BIN)/pytest tests -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/ready
 	$(BIN)/ruff check

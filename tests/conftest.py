@@ -12,6 +12,14 @@ import pytest
 
 from lib.press import build, pdf
 
+LONGEST = ("test_site", "test_lab", "test_build", "test_live", "test_pdf")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first."""
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
+
 
 def chromium() -> str:
     """Return the path of the browser; without one skip the test, or fail it where CI=true."""
