@@ -601,6 +601,20 @@ REAL = replace(OWN, policy=vllm, asynchronous=True)
 CACHED = replace(REAL, prefix_caching=True)
 
 
+LOOKS = 1e-9  # who keeps blocks looks up that often, and sees what arrives meanwhile no sooner
+
+
+def test_who_keeps_blocks_sees_an_arrival_when_it_next_looks():
+    requests = [Request(0.0, 1, 1), Request(0.125, 1, 1)]
+    engine = replace(OWN, policy=vllm)
+    one, two = (
+        simulate(requests, Disaggregated(engine, engine, handoff=Pull(0.5, 0.25, hold=hold)))
+        for hold in (False, True)
+    )
+    assert one.prefill_start[1] == max(0.125, one.prefill_end[0])
+    assert two.prefill_start[1] == max(0.125, two.prefill_end[0] + 0.25)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     workloads(),
@@ -614,7 +628,7 @@ def test_blocks_that_are_held_change_nothing_where_they_are_plenty(requests, eng
     free, held = (
         simulate(
             requests,
-            Disaggregated(engine, engine, pools, pools, Pull(copy, hold=hold)),
+            Disaggregated(engine, engine, pools, pools, Pull(copy, LOOKS, hold=hold)),
             until,
         )
         for hold in (False, True)
