@@ -130,8 +130,11 @@ def project(built) -> Iterator[Project]:
 
 
 def test_a_second_build_executes_nothing_and_says_where_the_book_is(project) -> None:
+    notebook = project.root / "_build/html/_sources/book/one.ipynb"
+    written = notebook.stat().st_mtime_ns
     done = project.make()
     assert (done.returncode, done.ran) == (0, [])
+    assert notebook.stat().st_mtime_ns == written
     assert str(project.root / "_build/html/index.html") in done.stdout
     assert "make serve" in done.stdout
     assert "42 tokens" in project.page("one")
@@ -145,6 +148,7 @@ def test_an_edit_in_a_chapter_executes_that_chapter_alone(project) -> None:
     done = project.make()
     assert (done.returncode, done.ran) == (0, [])
     assert "A product says it." in project.page("two")
+    assert "A product says it." in (project.root / "_build/html/_sources/book/two.ipynb").read_text("utf8")
 
 
 def test_an_edit_in_lib_executes_every_chapter(project) -> None:

@@ -262,17 +262,23 @@ def offer(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any]
 
 
 def write_downloads(app: Sphinx, error: Exception | None) -> None:
-    """Write the notebooks and the wheel into the site."""
+    """Write the wheel into the site, and the notebooks where anything that they are made of has changed."""
     import nbformat
 
     if error is not None or app.builder.format != "html":
         return
-    out = Path(app.outdir)
+    out, made = Path(app.outdir), Path(app.doctreedir) / "notebooks"
     shutil.copy(wheel(), out)
-    for name in app.env.found_docs:
-        path = Path(app.env.doc2path(name))
-        if run.is_chapter(path):
-            nbformat.write(Plain(path).convert(), out / "_sources" / f"{name}.ipynb")
+    pages = [Path(app.env.doc2path(name)) for name in app.env.found_docs]
+    notebooks = {path: out / "_sources" / path.relative_to(ROOT).with_suffix(".ipynb")
+                 for path in pages if run.is_chapter(path)}  # fmt: skip
+    about = [*run.code(), *sorted(pages), ROOT / "book" / "references.bib", ROOT / "pyproject.toml"]
+    state = run.hashed(about, website())
+    if made.exists() and made.read_text("utf8") == state and all(p.exists() for p in notebooks.values()):
+        return
+    for path, notebook in notebooks.items():
+        nbformat.write(Plain(path).convert(), notebook)
+    made.write_text(state, "utf8")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
