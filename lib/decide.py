@@ -488,17 +488,19 @@ def left_for_copies(case: Case, n_prefill: int) -> tuple[float, float]:
     Copies that end within a step are noticed at its end, and who joins then makes it longer.
     """
     assert case.slo.ttft is not None
+    near = shared(case.target, chain(*slack(case, n_prefill)))
     seen = traces(case, apart(case, n_prefill, 0.0))
-    near = shared(case.target, chain(*[slack(case, trace) for trace in seen]))
     return near, 0.04 * case.slo.ttft + 2 * mean_of(Trace.itl, seen, 50)
 
 
-def slack(case: Case, trace: Trace) -> list[float]:
-    """For each request how many seconds later its first token might come; negative if it misses a target."""
+def slack(case: Case, n_prefill: int) -> list[list[float]]:
+    """For each draw and request how many seconds a copy might take; negative if it misses a target anyway."""
     assert case.slo.ttft is not None
-    gaps = gaps_alone(case.slo)
-    calm = met(trace, gaps) if gaps else [True] * len(trace)
-    return [case.slo.ttft - ttft if ok else -inf for ttft, ok in zip(trace.ttft, calm, strict=True)]
+    gaps, found = gaps_alone(case.slo), []
+    for trace in traces(case, apart(case, n_prefill, 0.0)):
+        calm = met(trace, gaps) if gaps else [True] * len(trace)
+        found.append([case.slo.ttft - t if ok else -inf for t, ok in zip(trace.ttft, calm, strict=True)])
+    return found
 
 
 def shared(target: float, values: Iterable[float]) -> float:

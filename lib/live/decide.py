@@ -258,9 +258,7 @@ def drawn(case: Case, n_prefill: int, limit: float | None) -> str:
     said = f"The targets leave a handoff {words(limit)}, by {played}"
     if case.slo.ttft is None:
         return f"{said}: first tokens have no target."
-    left = [
-        deciding.slack(case, trace) for trace in deciding.traces(case, deciding.apart(case, n_prefill, 0.0))
-    ]
+    left = deciding.slack(case, n_prefill)
     halves = len(left) == 1
     if halves:
         middle = len(left[0]) // 2
