@@ -130,9 +130,9 @@ class Number:
 
     @property
     def hint(self) -> str:
-        """What would do, what 0 means, and what the chapter takes."""
+        """What would do, what 0 means, and where the knob stands at first."""
         zero = f"0: {self.zero}; " if self.zero else ""
-        return f"{zero}{self.range}; in the chapter {self.default:,}"
+        return f"{zero}{self.range}; at first {self.default:,}"
 
     def read(self, given: object) -> float:
         """Return the number that is given, perhaps as text. ValueError says what would do."""
