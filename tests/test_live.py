@@ -7,12 +7,11 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.resources import files
 from random import Random
 from urllib.parse import quote
 
 import pytest
-from test_site import AXE, CROWDED, FAINT, RULES, SMALL, WEAR, settle
+from test_site import AXE, CROWDED, FAINT, RULES, SMALL, WEAR, axe, settle
 
 from lib import decide as deciding
 from lib.live import NAMES, Choice, Number, Refused, Text, calculator
@@ -414,7 +413,7 @@ def test_groups_of_knobs_are_announced_by_their_headings(ready):
 def test_the_forms_are_accessible_and_legible_in_light_in_dark_and_on_a_phone(ready):
     for name in NAMES:
         ready.evaluate(ASK, [name, {knob.name: str(knob.default) for knob in calculator(name).knobs}])
-    ready.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf8"))
+    ready.evaluate(axe())
     for look, size, theme in (("light", DESK, "light"), ("dark", DESK, "dark"), ("phone", PHONE, "dark")):
         ready.set_viewport_size(size)
         ready.evaluate(WEAR, theme)

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from html.parser import HTMLParser
-from importlib.resources import files
 from pathlib import Path
 from time import sleep
 from urllib.parse import unquote, urldefrag, urljoin
@@ -28,7 +27,7 @@ from PIL import Image
 from playwright.sync_api import Error as PlaywrightError
 
 from lib.press import address as address_of
-from lib.press import head
+from lib.press import head, npm
 from lib.press.address import root, website
 from lib.press.run import ROOT
 from lib.press.site import hold_units
@@ -286,11 +285,12 @@ FAINT = """() => {
   const light = colour => parts(colour).slice(0, 3).map(v => v / 255)
     .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const paper = part => {
-    for (; part; part = part.parentElement) {
+  const papers = new Map(), paper = part => {
+    if (!papers.has(part)) {
       const colour = getComputedStyle(part).backgroundColor;
-      if (parts(colour)[3] !== 0) return light(colour);
+      papers.set(part, parts(colour)[3] === 0 ? paper(part.parentElement) : light(colour));
     }
+    return papers.get(part);
   };
   return [...document.querySelectorAll("svg.plot text, pre span")].filter(part => {
     const ink = light(getComputedStyle(part)[part.tagName === "text" ? "fill" : "color"]);
@@ -341,11 +341,16 @@ def settle(tab) -> None:
         tab.wait_for_function(SETTLED, timeout=3000)
 
 
+def axe() -> str:
+    """Return the code of axe-core."""
+    return (npm.packages() / "axe-core" / "axe.min.js").read_text("utf8")
+
+
 @pytest.fixture(scope="session")
 def visit(browser, address, site) -> Iterator[Callable[[str], Visit]]:
     """A function that visits a page once, and remembers."""
-    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf8")
 
+    @cache
     def weight(url: str) -> int:
         path = site / unquote(url.removeprefix(address).removeprefix(root()[1:])).partition("?")[0]
         body = path.read_bytes() if path.is_file() else b""
@@ -353,22 +358,25 @@ def visit(browser, address, site) -> Iterator[Callable[[str], Visit]]:
 
     context = browser.new_context(viewport=DESK, color_scheme="light", reduced_motion="reduce")
     context.add_init_script(SHIFTS)
+    tab, asked, answers, said = context.new_page(), [], [], []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("response", lambda response: answers.append((response.status, response.url)))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("console", lambda m: m.type in ("error", "warning") and said.append(m.text))
 
-    def judge(tab, look: str) -> list[str]:
-        tab.evaluate(
-            FLATTEN
-        )  # words of code and parts of plots are looked at apart; rows of a table are alike
+    def judge(look: str) -> list[str]:
+        # words of code and parts of plots are looked at apart; rows of a table are alike
+        tab.evaluate(FLATTEN)
         found = tab.evaluate(AXE, RULES[look])
         return [f"{rule}: {count} × {html}" for rule, count, html in found]
 
     @cache
     def visit(page: str) -> Visit:
-        seen, tab = Visit(), context.new_page()
-        asked, answers = [], []
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.on("response", lambda response: answers.append((response.status, response.url)))
-        tab.on("pageerror", lambda error: seen.complaints.append(str(error)))
-        tab.on("console", lambda m: m.type in ("error", "warning") and seen.complaints.append(m.text))
+        seen = Visit()
+        tab.goto("about:blank")
+        tab.set_viewport_size(DESK)
+        for told in (asked, answers, said):
+            told.clear()
         tab.goto(f"{address}{page}.html")
         seen.outside = [url for url in asked if not url.startswith((address, "data:", "blob:"))]
         seen.broken = [f"{status} {url}" for status, url in answers if status >= 400]
@@ -379,19 +387,19 @@ def visit(browser, address, site) -> Iterator[Callable[[str], Visit]]:
             tab.evaluate(WEAR, theme)
             seen.faint[theme], seen.strokes[theme] = tab.evaluate(FAINT), tab.evaluate(STROKES)
         seen.crowded["desk"] = tab.evaluate(CROWDED)
-        tab.evaluate(axe)
-        seen.found["dark"] = judge(tab, "dark")
+        tab.evaluate(axe())
+        seen.found["dark"] = judge("dark")
         tab.evaluate(WEAR, "light")
         settle(tab)
-        seen.found["light"] = judge(tab, "light")
+        seen.found["light"] = judge("light")
         tab.set_viewport_size(PHONE)
         tab.evaluate(WEAR, "dark")
         tab.evaluate(REDRAW)
         seen.overflow = tab.evaluate("document.documentElement.scrollWidth") - PHONE["width"]
         seen.crowded["phone"], seen.small = tab.evaluate(CROWDED), tab.evaluate(SMALL)
         settle(tab)
-        seen.found["phone"] = judge(tab, "phone")
-        tab.close()
+        seen.found["phone"] = judge("phone")
+        seen.complaints = [*said]
         return seen
 
     yield visit
