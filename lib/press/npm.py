@@ -1,4 +1,4 @@
-"""What the live pages ship, and the tests need, from npm, fetched by npm itself: versions and hashes of package-lock.json."""
+"""What the live pages ship and the tests need, by npm itself: versions and hashes of package-lock.json."""
 
 from __future__ import annotations
 

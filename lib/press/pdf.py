@@ -107,13 +107,14 @@ def document(numbers: dict[str, int]) -> str:
             number = numbers.get(anchor(name), "")
             rows += f'<li><a href="#{anchor(name)}">{escape(titles[name])}</a><span>{number}</span></li>'
     book = titles[pages[0]]
+    unseen = "" if numbers else "<style>* { visibility: hidden !important }</style>"  # quicker
     styles = "".join(
         f'<link rel="stylesheet" href="{(SITE / "_static" / name).as_uri()}"/>' for name in STYLES
     )
     origin = " · ".join(filter(None, (website(), commit()[:12] and f"commit {commit()[:12]}")))
     return (
         f'<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8"/>'
-        f"<title>{escape(book)}</title>{styles}</head><body>"
+        f"<title>{escape(book)}</title>{styles}{unseen}</head><body>"
         f'<header class="cover"><p class="book">{escape(book)}</p><p>{escape(origin)}</p>'
         "<p>The code that only draws, and the data of the figures in tables, are on the site.</p></header>"
         f'<nav class="contents"><p class="heading">Contents</p><ul>{rows}</ul></nav>'
