@@ -573,8 +573,8 @@ def stresses(case: Case, n_prefill: int) -> tuple[Stress, ...]:
     measured, with a handoff as slow as the guide's.
     """
     tried = [
-        ("efficiencies - 20 %", scaled(case, 0.8), STEPS),
-        ("efficiencies + 20 %", scaled(case, 1.2), STEPS),
+        ("efficiencies 20 % lower", scaled(case, 0.8), STEPS),
+        ("efficiencies 20 % higher", scaled(case, 1.2), STEPS),
     ]
     if not case.timed:
         error, _ = model_error(case.model, case.gpu)
@@ -904,20 +904,23 @@ def report(advice: Advice) -> str:
 
 
 def compared(options: Sequence[Option]) -> list[str]:
-    """Return options as lines of a table, side by side."""
-    cells: list[tuple[str, ...]] = [("", "one pool", "two pools")]
-    cells.append(("layout", *(option.layout for option in options)))
+    """Return the layout of each option, and then their numbers as lines of a table, side by side."""
+    pools = ("one pool", "two pools")
+    layouts = [f"  {pool}: {option.layout}" for pool, option in zip(pools, options, strict=True)]
+    cells: list[tuple[str, ...]] = [("", *pools)]
     for name in ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99"):
         kind, percentile_ = name.upper().split("_")
         cells.append((f"{kind} {percentile_.lower()}", *(lasting(getattr(o, name)) for o in options)))
     cells.append(("keep the targets", *(percent(option.attainment) for option in options)))
     cells.append(("goodput", *(f"{option.goodput:.3g} req/s" for option in options)))
     if any(option.cost is not None for option in options):
-        costs = ["-" if option.cost is None else f"{option.cost:.2f}" for option in options]
+        costs = ["–" if option.cost is None else f"{option.cost:.2f}" for option in options]
         cells.append(("cost, 1 M tokens", *costs))
     widths = [max(len(row[i]) for row in cells) for i in range(3)]
-    return ["  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in cells]  # fmt: skip
+    return layouts + [
+        "  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
 
 
 def plain(name: str) -> str:

@@ -17,6 +17,7 @@ from lib import decide as deciding
 from lib.live import NAMES, Choice, Number, Refused, Text, calculator
 from lib.live import decide as whole_form
 from lib.press import forms, live
+from lib.press.show import typeset
 
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 every_calculator = pytest.mark.parametrize("name", NAMES)
@@ -323,7 +324,7 @@ def within(knob: Number, chance: Random) -> float:
 def test_a_form_shows_its_result_before_anyone_touches_it_and_loads_nothing(tab):
     for name in NAMES:
         shown = form(tab, name).inner_text()
-        assert calculator(name)()["say"][0] in " ".join(shown.split())
+        assert typeset(calculator(name)()["say"][0]) in " ".join(shown.split())
         assert form(tab, name).locator("svg.plot").is_visible()
     assert not [url for url in tab.asked if "pyodide" in url or "/plot/" in url or "worker" in url]
 

@@ -42,6 +42,13 @@ def rows(html):
     return [line.split(" | ") for line in records.visible(html.markup).splitlines()[2:]]
 
 
+def test_one_figure_is_counted_as_one(review):
+    assert compare("a", whole=419).text == "1 published figure in [a], 0 different here"
+    shown = records.visible(compare("a", whole=420, differs={"whole": "it was rounded"}).markup)
+    assert shown.startswith("1 published figure in [a], 1 different here")
+    assert list(records.claims("".join(f"    {line}\n" for line in shown.splitlines()))) == ["a.whole"]
+
+
 def test_a_text_of_several_lines_is_shown_in_one(review):
     review["a"]["lines"] = "x\ny"
     assert rows(compare("a", lines="x\ny")) == [["lines", r"x\ny", r"x\ny", "agrees"]]

@@ -93,6 +93,53 @@ def test_only_columns_with_long_cells_get_room_for_words():
     assert '<td class="words">all of' in markup
 
 
+def columns(markup):
+    """Return how the columns of a table are set, by its headers."""
+    return re.findall(r'<th scope="col"(?: class="(\w+)")?>', markup)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["721", "109", "memory"], "number"),
+        (["721", "memory", "memory"], ""),
+        (["640 · 640", "32"], "number"),
+        ([8, "9, 10 and many more of them"], "words"),
+        (["0.72 · 0.75 · 0.75 · 0.76"], "words"),
+    ],
+)
+def test_a_column_of_mostly_numbers_is_flush_right_if_all_of_it_is_brief(cells, kind):
+    assert columns(table({"a": ["x"] * len(cells), "b": cells}).markup) == ["", kind]
+
+
+def test_a_column_of_dashes_is_set_like_the_numbers_beside_it():
+    markup = table({"a": "xyz", "b": [None, "–", "weights"], "c": [1, 2, 3], "d": [None] * 3}).markup
+    assert columns(markup) == ["", "number", "number", "number"]
+    assert columns(table({"a": "x", "b": [None], "c": ["no"]}).markup) == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("keyed", "printed"),
+    [
+        ("-3", "−3"), ("-10 · -.5 %", "−10 · −.5 %"), ("up to -5, (-6)", "up to −5, (−6)"),
+        ("1-2, 1e-5, GPTQ-4, a -> b, f(x)-1", "1-2, 1e-5, GPTQ-4, a -> b, f(x)-1"),
+        ("the guide's", "the guide’s"), ("prompts' steps", "prompts’ steps"), ("{'s': 't'}", "{'s': 't'}"),
+        ("2 x 3 x A10", "2 × 3 × A10"), ("PCIe 4.0 x16, x 3", "PCIe 4.0 x16, x 3"),
+        ("1\u00a0x\u00a08", "1\u00a0×\u00a08"), ("TTFT <= 2, >= 1", "TTFT ≤ 2, ≥ 1"),
+    ],
+)  # fmt: skip
+def test_tables_have_the_signs_of_print_for_those_of_a_keyboard(keyed, printed):
+    assert show.typeset(keyed) == printed
+    text = table({keyed: [keyed], "b": [keyed]}, keyed).markup.replace("<wbr>", "")
+    assert records.visible(text).split() == f"{printed} {printed} | b {printed} | {printed}".split()
+
+
+def test_a_number_is_not_torn_from_its_unit_nor_a_dot_from_what_it_follows():
+    markup = table({"late, %": ["0.4 req/s"], "b": ["20 ms at 5 %, 5 mice"], "c": ["1 · 2"]}).markup
+    for whole in ("late,\u00a0%", "0.4\u00a0req/s", "20\u00a0ms at 5\u00a0%, 5 mice", "1\u00a0· 2"):
+        assert f">{whole}<" in markup
+
+
 # ---- what depends on the machine
 
 

@@ -28,8 +28,8 @@ def parser_replay(tokens: int, characters: int, bundle: int, gap: float) -> Answ
         "say": [
             f"A parser that remembers looks at {looked[0]:,} characters, one that replays at {looked[1]:,}, "
             f"and one that rescans as well at {looked[2]:,}.",
-            f"To keep up with this stream's last chunk a core must look at {pace[0]:,.0f}, {pace[1]:,.0f} "
-            f"and {pace[2]:,.0f} characters a second.",
+            f"To keep up with this stream's last chunk a core must look at {pace[0]:,.0f} characters a "
+            f"second, at {pace[1]:,.0f}, or at {pace[2]:,.0f}.",
         ],
         "table": {
             "the parser": list(kinds),

@@ -9,7 +9,7 @@ from html import escape
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lib.press.show import Html, table_markup
+from lib.press.show import Html, table_markup, typeset
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,8 +71,9 @@ def draw(
     rounded: dict[str, Sequence[object]] = {
         header: [three_digits(value) for value in column] for header, column in data.items()
     }
+    drawing = clean(sheet.getvalue(), alt)
     return Html(
-        f'<div class="figure"><p class="figure-title">{escape(title)}</p>{clean(sheet.getvalue(), alt)}'
+        f'<div class="figure"><p class="figure-title">{escape(typeset(title))}</p>{drawing}'
         f'<details class="figure-data"><summary>The data</summary>{table_markup(rounded)}</details></div>',
         f"<figure: {title}>",
         plotted=drawn,
@@ -176,6 +177,7 @@ def clean(svg: str, alt: str) -> str:
     prefix = f"figure{next(_numbers)}-"
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = re.sub(r'((?:xlink:)?href="#|url\(#)', rf"\1{prefix}", svg)
+    svg = re.sub("(?<=>)[^<>]+(?=</text>)", lambda text: typeset(text[0]), svg)
     svg = re.sub(f"{INK}", "currentColor", svg, flags=re.I)
     svg = re.sub(f"{FAINT}", "var(--faint, #88888855)", svg, flags=re.I)
     for colour, name in NAMES.items():

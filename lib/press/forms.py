@@ -13,7 +13,7 @@ from math import ceil, log10
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lib.press.figures import NAMES, three_digits
-from lib.press.show import Html, table_markup
+from lib.press.show import Html, table_markup, typeset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ def form(calculator: Calculator, **knobs: object) -> Html:
         f'<div class="figure"><p class="figure-title" data-part="title">{shown["title"]}</p>'
         f'<ul class="live-legend" data-part="legend" style="list-style: none">{shown["legend"]}</ul>'
         f'<div class="live-plot" data-part="plot">{shown["plot"]}</div></div>'
-        f'<div data-part="table">{shown["table"]}</div></section>'
+        f'<div data-part="table" style="{heading(answer["table"])}">{shown["table"]}</div></section>'
     )
     return Html(markup, f"<form: {calculator.title}>\n" + "\n".join(answer["say"]), plotted=drawn)
 
@@ -94,8 +94,8 @@ def field(name: str, knob: Any, value: object) -> str:
         control = f'<input type="number" {named} step="{knob.step}" value="{value}" autocomplete="off">'
         hint = knob.hint
     return (
-        f'<div class="live-knob{kind}"><label for="{this}">{escape(knob.label)}</label>{control}'
-        f'<p class="live-hint" id="{this}-hint">{escape(hint)}</p></div>'
+        f'<div class="live-knob{kind}"><label for="{this}">{escape(typeset(knob.label))}</label>{control}'
+        f'<p class="live-hint" id="{this}-hint">{escape(typeset(hint))}</p></div>'
     )
 
 
@@ -105,12 +105,17 @@ def room(sentences: Sequence[str]) -> str:
     return f"--wide: {wide}; --narrow: {narrow}"
 
 
+def heading(table: Mapping[str, Any]) -> str:
+    """Return how many lines to keep free for a table's headers on a phone, one for each word, as a style."""
+    return f"--lines: {max(len(header.split()) for header in [*table][1:])}"
+
+
 def parts(answer: Mapping[str, Any]) -> dict[str, str]:
     """Return the markup of every part of a result but the plot."""
     plot = answer["plot"]
     return {
-        "say": "".join(f"<p>{escape(sentence)}</p>" for sentence in answer["say"]),
-        "title": escape(plot["title"]),
+        "say": "".join(f"<p>{escape(typeset(sentence))}</p>" for sentence in answer["say"]),
+        "title": escape(typeset(plot["title"])),
         "legend": "".join(key(mark) for mark in plot["marks"] if mark["name"]),
         "table": "".join(
             table_markup(
@@ -152,7 +157,7 @@ def key(mark: Mapping[str, Any]) -> str:
     ink = "currentColor" if mark["colour"] == "ink" else f"var(--{mark['colour']}, {COLOURS[mark['colour']]})"
     return (
         f'<li><svg width="26" height="14" fill="{ink}" stroke="{ink}" aria-hidden="true">{sample}</svg> '
-        f"{escape(mark['name'])}</li>"
+        f"{escape(typeset(mark['name']))}</li>"
     )
 
 

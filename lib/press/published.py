@@ -155,4 +155,6 @@ def compare(
     )
     moved = sum(verdict not in ("agrees", "quoted") for *_, verdict in rows)
     verdict = f"{len(rows)} published figures in [{section}], {moved} of them different here"
+    if len(rows) == 1:
+        verdict = f"1 published figure in [{section}], {moved} different here"
     return Html(table_markup(columns, verdict), verdict, problem=problems)

@@ -30,7 +30,7 @@ TEXT = re.compile(  # a text in SVG, and whether it labels a tick of Matplotlib'
     re.S,
 )
 SPOKEN = re.compile(r'\s(?:aria-label|aria-description|alt|title|placeholder|value)="([^"]*)"')
-CLAIM = re.compile(r"    \d+ published figures in \[(.+)\], \d+ of them different here")
+CLAIM = re.compile(r"    \d+ published figures? in \[(.+)\], \d+ (?:of them )?different here")
 INLINE = (
     "a|abbr|b|bdi|cite|code|del|dfn|em|i|ins|kbd|mark|q|s|samp|small|span|strong|sub|time|tspan|u|var|wbr"
 )

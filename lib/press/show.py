@@ -58,11 +58,11 @@ def table_markup(columns: dict[str, Sequence[object]], caption: str = "") -> str
     table too wide for its page scrolls in its box.
     """
     columns = {header: aligned(cells) for header, cells in columns.items()}
-    kinds = [
-        f' class="{kind}"' if kind else "" for kind in map(kind_of, range(len(columns)), columns.items())
-    ]
+    kinds = [f' class="{kind}"' if kind else "" for kind in kinds_of(columns)]
     head = "".join(
-        f'<th scope="col"{kind}>{escape(header)}</th>' if header else "<td></td>"
+        f'<th scope="col"{kind}>{escape(typeset(header).replace(", %", f",{NBSP}%"))}</th>'
+        if header
+        else "<td></td>"
         for header, kind in zip(columns, kinds, strict=True)
     )
     body = ""
@@ -71,7 +71,7 @@ def table_markup(columns: dict[str, Sequence[object]], caption: str = "") -> str
             f"<td{kind}>{breakable(cell(value))}</td>" for value, kind in zip(rest, kinds[1:], strict=True)
         )
         body += f'<tr><th scope="row"{kinds[0]}>{breakable(cell(first))}</th>{cells}</tr>'
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    title = f"<caption>{escape(typeset(caption))}</caption>" if caption else ""
     label = escape(caption or f"Table: {', '.join(filter(None, columns))}")
     return (
         f'<div class="table-box {SCROLLS}" role="group" tabindex="0" aria-label="{label}">'
@@ -79,13 +79,25 @@ def table_markup(columns: dict[str, Sequence[object]], caption: str = "") -> str
     )
 
 
-def kind_of(place: int, column: tuple[str, Sequence[object]]) -> str:
-    """Return how a column is set: "number", or by its longest cell or header "words", "sentences" or ""."""
-    header, cells = column
-    counted = [value for value in cells if not (value in (None, "–") or isinstance(value, bool))]
-    if place and counted and all(map(is_number, counted)):
+def kinds_of(columns: dict[str, Sequence[object]]) -> list[str]:
+    """Return how each column is set: "number", or by its longest cell or header "words", "sentences" or "".
+
+    A column that is mostly dashes is set like the numbers beside it.
+    """
+    kinds = [kind_of(place, header, cells) for place, (header, cells) in enumerate(columns.items())]
+    for place, cells in reversed([*enumerate(columns.values())][1:]):
+        if 2 * sum(map(is_dash, cells)) > len(cells) and "number" in kinds[place - 1 : place + 2]:
+            kinds[place] = "number"
+    return kinds
+
+
+def kind_of(place: int, header: str, cells: Sequence[object]) -> str:
+    """Return how a column is set by itself: one of numbers says mostly numbers, and all of it briefly."""
+    counted = [value for value in cells if not (is_dash(value) or isinstance(value, bool))]
+    longest = max(map(len, map(cell, cells)), default=0)
+    if place and 2 * sum(map(is_number, counted)) > len(counted) and longest <= BRIEF:
         return "number"
-    longest = max(map(len, (header, *map(cell, cells))))
+    longest = max(len(header), longest)
     return "sentences" if longest > 4 * LONG else "words" if longest > LONG else ""
 
 
@@ -99,20 +111,46 @@ def aligned(cells: Sequence[object]) -> Sequence[object]:
 
 
 def breakable(text: str) -> str:
-    """Return text as HTML in which a line may end after the joints of a name, but not before its unit."""
-    return BETWEEN_NAMES.sub(r"\1<wbr>", escape(text))
+    """Return text as HTML in which a line may end after the joints of a name, but not before a unit."""
+    return BETWEEN_NAMES.sub(r"\1<wbr>", escape(BEFORE_UNIT.sub(NBSP, typeset(text))))
 
 
-LONG = 14  # characters
+def typeset(text: str) -> str:
+    """Return text with the signs of print in place of a keyboard's: minus, apostrophe, times, at most.
+
+    >>> typeset("the guide's 2 x L40S: -5 ms, TPOT <= 30 ms, 'a-5'")
+    "the guide’s 2 × L40S: −5 ms, TPOT ≤ 30 ms, 'a-5'"
+    """
+    for keyed, sign in SIGNS.items():
+        text = re.sub(keyed, sign, text)
+    return text
+
+
+LONG, BRIEF = 14, 21  # characters
+NBSP = "\N{NO-BREAK SPACE}"
+SIGNS = {
+    r"(?<![\w.)\]])-(?=\.?\d)": "−",
+    r"(?<=\w)'(?=\w)|(?<=s)'(?= \w)": "’",
+    r"(?<=\d)(\s)x(?=\s\w)": r"\1×",
+    "<=": "≤",
+    ">=": "≥",
+}
+BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[kMGT]i?[Bb]|[mµ]?s|%|req|px)(?!\w))| (?=· )")
 BETWEEN_NAMES = re.compile(r"([._])(?=[A-Za-z]\w\w)")
 SCROLLS = "pst-scrollable-table-container"  # the theme's script takes the tab stop away where nothing scrolls
-NUMERIC = re.compile(r"[-−+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
+NUMBER = r"[-−+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+NUMERIC = re.compile(f"{NUMBER}(?: · {NUMBER})*")
+
+
+def is_dash(value: object) -> bool:
+    """Tell whether a cell says nothing."""
+    return value is None or (isinstance(value, str) and value == "–")
 
 
 def is_number(value: object) -> bool:
     """Tell whether a cell belongs into a column of numbers."""
     if isinstance(value, str):
-        return value == "–" or NUMERIC.fullmatch(value) is not None
+        return is_dash(value) or NUMERIC.fullmatch(value) is not None
     return value is None or (isinstance(value, (int, float, Decimal)) and not isinstance(value, bool))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from lib import data
 from lib.press.published import plain, split
-from lib.press.show import Html, table_markup
+from lib.press.show import Html, table_markup, typeset
 
 
 class Row(Protocol):
@@ -40,7 +40,7 @@ def setup(entry: str, modelled: str = "") -> Html:
     found = get(entry)
     lines = {"Measured on": found["setup"], "Published in": found["source"], "Modelled with": modelled}
     lines = {term: text for term, text in lines.items() if text}
-    body = "<br>".join(f"<strong>{term}:</strong> {escape(text)}" for term, text in lines.items())
+    body = "<br>".join(f"<strong>{term}:</strong> {escape(typeset(text))}" for term, text in lines.items())
     return Html(f'<p class="setup">{body}</p>', "\n".join(f"{term}: {text}" for term, text in lines.items()))
 
 
