@@ -30,7 +30,7 @@ from lib.press import address as address_of
 from lib.press import head, npm
 from lib.press.address import root, website
 from lib.press.run import ROOT
-from lib.press.site import hold_units
+from lib.press.site import hold_units, joined
 
 HEAVIEST = 700_000  # bytes of a page, over all its responses, text as gzip
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
@@ -730,6 +730,11 @@ def test_links_of_the_page_of_what_is_not_there_start_at_the_root(monkeypatch):
     links = '<a href="#b"><a href="https://c/"><a href="/d">'
     page = f'<html data-content_root="./"><a href="a.html">{links}'
     assert head.rooted(page) == f'<html data-content_root="/book/"><a href="/book/a.html">{links}'
+
+
+def test_a_line_may_end_in_a_path() -> None:
+    code = '<code class="literal"><span class="pre">{}</span></code>'
+    assert joined(code.format("/a/b.py:5") + "c/d") == code.format("/a/<wbr>b.py:5") + "c/d"
 
 
 def test_no_line_ends_between_a_number_and_its_unit() -> None:

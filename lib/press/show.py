@@ -112,7 +112,12 @@ def aligned(cells: Sequence[object]) -> Sequence[object]:
 
 def breakable(text: str) -> str:
     """Return text as HTML in which a line may end after the joints of a name, but not before a unit."""
-    return BETWEEN_NAMES.sub(r"\1<wbr>", escape(BEFORE_UNIT.sub(NBSP, typeset(text))))
+    return BETWEEN_NAMES.sub(r"\1<wbr>", escape(holding(typeset(text))))
+
+
+def holding(text: str) -> str:
+    """Return text in which no line ends between a number and its unit, or before a dot between two things."""
+    return BEFORE_UNIT.sub(NBSP, text).replace(" · ", f"{NBSP}· ")
 
 
 def typeset(text: str) -> str:
@@ -135,7 +140,7 @@ SIGNS = {
     "<=": "≤",
     ">=": "≥",
 }
-BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[kMGT]i?[Bb]|[mµ]?s|%|req|px)(?!\w))| (?=· )")
+BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµ]?s|[kKMGT]i?[Bb]|TFLOP|req|px)(?!\w))")
 BETWEEN_NAMES = re.compile(r"([._])(?=[A-Za-z]\w\w)")
 SCROLLS = "pst-scrollable-table-container"  # the theme's script takes the tab stop away where nothing scrolls
 NUMBER = r"[-−+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"

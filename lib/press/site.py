@@ -18,11 +18,11 @@ from sphinx.locale import admonitionlabels
 
 from lib.press.address import commit, repository
 from lib.press.run import ROOT, hashed
-from lib.press.show import highlighted
+from lib.press.show import BEFORE_UNIT, highlighted, holding
 
 TEMPLATES = Path(__file__).with_name("templates")
 ASSETS = ROOT / "book" / "_assets"
-BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµ]?s|[kMGT]i?B|Gb|TFLOP|px)(?![A-Za-z]))")
+PATH = re.compile(r'(?<=<span class="pre">)[^<]*\w/\w[^<]*(?=</span>)')
 
 
 # ---- the theme's settings
@@ -120,7 +120,7 @@ def hold_units(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         if not isinstance(element, (nodes.FixedTextElement, nodes.literal, nodes.math)):
             for place, child in enumerate(element):
                 if isinstance(child, nodes.Text) and BEFORE_UNIT.search(child):
-                    element[place] = nodes.Text(BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", child))
+                    element[place] = nodes.Text(holding(child))
 
 
 def open_tag(tag: str) -> tuple[Any, Any]:
@@ -142,10 +142,16 @@ MENDED = {
 
 
 def mend(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
-    """Mend what others' extensions write in ways that screen readers stumble over."""
-    for wrong, right in MENDED.items():
-        if "body" in context:
+    """Mend what others' extensions write in ways that screen readers stumble over, and long paths."""
+    if "body" in context:
+        for wrong, right in MENDED.items():
             context["body"] = context["body"].replace(wrong, right)
+        context["body"] = joined(context["body"])
+
+
+def joined(body: str) -> str:
+    """Return a page in which a line may end after a slash of a path, and need not before its comma."""
+    return PATH.sub(lambda path: re.sub(r"(?<=\w)/(?=\w)", "/<wbr>", path[0]), body)
 
 
 # ---- weight
