@@ -45,6 +45,8 @@ def named(owner: str, **values: object) -> None:
 
 def _whole(owner: str, least: int, values: dict[str, object]) -> None:
     for name, value in values.items():
+        if type(value) is int and value >= least:  # as a rule; the next line takes four times as long
+            continue
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             raise ValueError(f"{owner}: {name}={value!r} will not do; use a whole number of at least {least}")
 

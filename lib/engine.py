@@ -111,6 +111,7 @@ class Prices:
         self.engine = engine
         self.fixed = engine.decode_context
         self.chunk = lru_cache(maxsize=1 << 14)(partial(prefill, engine.model))
+        self.talk = lru_cache(maxsize=1 << 14)(self._talk)
         model = engine.model
         self.linear = (
             engine.price is step_time and engine.tensor_parallel == 1 and not (model.experts or model.window)
@@ -118,7 +119,7 @@ class Prices:
         if self.linear:
             self._find_coefficients()
         self.seconds: Callable[[Shapes, int, int], float] = (
-            self._linear_seconds if self.linear else lru_cache(maxsize=1 << 14)(self._seconds)
+            self._linear_seconds if self.linear else lru_cache(maxsize=1 << 15)(self._seconds)
         )
 
     def _find_coefficients(self) -> None:
@@ -158,26 +159,31 @@ class Prices:
 
     def _seconds(self, chunks: Shapes, batch: int, context: int) -> float:
         """Seconds of a step: chunks of (tokens, past), and `batch` decodes of `context` tokens together."""
-        engine = self.engine
-        work = Mixed(
-            reduce(Work.__add__, [self.chunk(tokens, past) for tokens, past in chunks], NO_WORK),
-            decode_uneven(engine.model, batch, context) if batch else NO_WORK,
-            requests=len(chunks) + batch,
-        )
-        if engine.tensor_parallel > 1:
-            work = Mixed(
-                parallelism.divide(work.prefill, engine.model, engine.tensor_parallel),
-                parallelism.divide(work.decode, engine.model, engine.tensor_parallel),
-                work.requests,
-            )
+        engine, prompts, answers = self.engine, NO_WORK, NO_WORK
+        if chunks:
+            prompts = self._share(reduce(Work.__add__, [self.chunk(*chunk) for chunk in chunks]))
+        if batch:
+            answers = self._share(decode_uneven(engine.model, batch, context))
+        work = Mixed(prompts, answers, len(chunks) + batch)
         if isinstance(engine.price, InSeries):
             seconds = engine.price(work, engine.gpu, engine.efficiency)
         else:
             seconds = engine.price(work.total, engine.gpu, engine.efficiency)
-        if engine.link is not None:
-            tokens = batch + sum([tokens for tokens, _ in chunks])
-            seconds += parallelism.talk(engine.model, tokens, engine.tensor_parallel, engine.link)
-        return seconds
+        return seconds + self.talk(batch + sum([tokens for tokens, _ in chunks]))
+
+    def _share(self, work: Work) -> Work:
+        """One GPU's part of the work."""
+        engine = self.engine
+        if engine.tensor_parallel == 1:
+            return work
+        return parallelism.divide(work, engine.model, engine.tensor_parallel)
+
+    def _talk(self, tokens: int) -> float:
+        """Seconds in which the GPUs add up what they have computed of so many tokens; 0 without a link."""
+        engine = self.engine
+        if engine.link is None:
+            return 0.0
+        return parallelism.talk(engine.model, tokens, engine.tensor_parallel, engine.link)
 
     def context(self, batch: int, own: int) -> int:
         """What `batch` decodes that attend to `own` tokens together pay for: that, unless it is fixed."""
@@ -192,6 +198,9 @@ class Prices:
         """Seconds of each of `steps` steps that follow each other."""
         if steps == 1 or (self.fixed and not chunks):
             return repeat(self.seconds(chunks, batch, context), steps)
+        if not self.linear and not chunks:
+            seconds = self.seconds
+            return [seconds((), batch, now) for now in range(context, context + batch * steps, batch)]
         if not self.linear:
             return [self.seconds(*self.later(chunks, batch, context, step)) for step in range(steps)]
         flops, nbytes = self._linear_work(chunks, batch, context)

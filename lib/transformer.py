@@ -7,7 +7,7 @@ the last bit, and any difference comes from wrong KV. (Unlike the rest of lib, t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import sqrt
 
 import numpy as np
@@ -111,7 +111,7 @@ def apply(matrix: Array, x: Array) -> Array:
 
 def norm(x: Array) -> Array:
     """`x` scaled to a root mean square of 1 (RMSNorm, Zhang and Sennrich 2019, without its learned gain)."""
-    return x / sqrt((x * x).mean() + 1e-6)
+    return x / sqrt((x * x).sum() / len(x) + 1e-6)
 
 
 def silu(x: Array) -> Array:
@@ -131,5 +131,12 @@ def rotate(x: Array, position: int) -> Array:
     """Rotary positions (Su et al. 2021): pair i of every head turns by position / 10000 ** (i / pairs)."""
     half = x.shape[-1] // 2
     pairs = x[..., :half] + 1j * x[..., half:]
-    turned = pairs * np.exp(1j * position / 10000 ** (np.arange(half) / half))
+    turned = pairs * turns(position, half)
     return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+@cache
+def turns(position: int, pairs: int) -> NDArray[np.complex128]:
+    """The factor by which each pair turns at that position."""
+    factors: NDArray[np.complex128] = np.exp(1j * position / 10000 ** (np.arange(pairs) / pairs))
+    return factors
