@@ -163,13 +163,15 @@ IN_TIME = """const inTime = promise => Promise.race([promise, new Promise((_, fa
     const dialogs = [...document.querySelectorAll('.jp-Dialog')].map(dialog => dialog.innerText);
     fail(new Error(JSON.stringify([panel?.id, kernel?.status, kernel?.connectionStatus, counts, dialogs])));
 }, 120000))]);"""
-OPEN = f"""async path => {{
+OPEN = f"""async ([path, shouldStart]) => {{
     {IN_TIME}
-    const panel = await inTime(jupyterapp.commands.execute('docmanager:open', {{path}}));
+    const kernelPreference = shouldStart ? {{}} : {{shouldStart}};
+    const panel = await inTime(jupyterapp.commands.execute('docmanager:open', {{path, kernelPreference}}));
     if (!panel.hasClass('jp-NotebookPanel')) throw new Error(`${{path}} opens as ${{panel.node.className}}`);
     panel.addClass('current');
     jupyterapp.shell.activateById(panel.id);
     await inTime(panel.context.ready);
+    if (!shouldStart) return;
     await inTime(panel.sessionContext.ready);
     await inTime(panel.sessionContext.session.kernel.info);
 }}"""
@@ -191,6 +193,16 @@ CLOSE = """() => {  // the kernel ends while the next chapter opens
     panel.context.model.dirty = false;
     panel.sessionContext.shutdown().then(() => panel.dispose());
 }"""
+ASK = """async panel => {  // of each solution: was it seen before, is it after, how many are closed still
+    const closed = () => [...panel.querySelectorAll('.jp-MarkdownHeadingCollapsed')], seen = [];
+    for (const heading of closed()) {
+        const answer = heading.nextElementSibling, before = answer.checkVisibility(), end = Date.now() + 5000;
+        heading.querySelector('.jp-showHiddenCellsButton').click();
+        while (!answer.checkVisibility() && Date.now() < end) await new Promise(requestAnimationFrame);
+        seen.push([before, answer.checkVisibility(), closed().length]);
+    }
+    return seen;
+}"""
 RENDERED = """() => [...document.querySelectorAll('.jp-NotebookPanel.current .jp-MarkdownCell')]
     .filter(cell => cell.checkVisibility()).at(-1)?.innerText.trim()"""
 TEXT = "cells => cells.filter(cell => cell.checkVisibility()).map(cell => cell.innerText).join('\\n')"
@@ -203,7 +215,7 @@ def lab(browser, tmp_path_factory) -> Iterator:
     lab = Lab(tmp_path_factory.mktemp("lab"))
     lab.prepare()
     lab.start()
-    lab.page = browser.new_context(viewport={"width": 1280, "height": 1400}).new_page()
+    lab.page = browser.new_context(viewport={"width": 1280, "height": 400}).new_page()
     lab.asked = set()
     lab.page.on("request", lambda request: lab.asked.add(request.url))
     lab.page.goto(f"{lab.address}/lab?reset")
@@ -214,11 +226,11 @@ def lab(browser, tmp_path_factory) -> Iterator:
 
 
 class Notebook:
-    """A chapter, opened as its default viewer does."""
+    """A chapter, opened as its default viewer does; with a kernel where its cells are going to run."""
 
     def __init__(self, lab: Lab, chapter: str) -> None:
         self.lab, self.chapter = lab, chapter
-        lab.page.evaluate(OPEN, f"book/{chapter}.md")
+        lab.page.evaluate(OPEN, [f"book/{chapter}.md", chapter in EDITS])
         self.panel = lab.page.locator(".jp-NotebookPanel.current")
         lab.page.wait_for_function(RENDERED)
 
@@ -294,13 +306,13 @@ def test_solutions_stay_closed_until_they_are_asked_for(notebook) -> None:
     closed = notebook.panel.locator(".jp-MarkdownHeadingCollapsed")
     count = source(notebook.chapter).count("\n#### Solution\n")
     assert closed.count() == count
-    for left in reversed(range(count)):
-        place = int(closed.first.get_attribute("data-windowed-list-index"))
-        answer = notebook.panel.locator(f'.jp-Cell[data-windowed-list-index="{place + 1}"]')
+    if count:  # the first with the mouse, for it is to be reached by one
+        answer = closed.first.evaluate_handle("heading => heading.nextElementSibling")
         assert not answer.is_visible()
         closed.first.locator(".jp-showHiddenCellsButton").click()
-        answer.wait_for(state="visible", timeout=5000)
-        assert closed.count() == left
+        answer.wait_for_element_state("visible", timeout=5000)
+        assert closed.count() == count - 1
+    assert notebook.panel.evaluate(ASK) == [[False, True, left] for left in reversed(range(count - 1))]
 
 
 @changed
