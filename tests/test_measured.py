@@ -11,6 +11,7 @@ from lib.measured import ENTRIES, Figure, leaves
 from lib.models import QWEN2_5_7B
 from lib.parallelism import divide, talk
 from lib.press.published import find
+from lib.press.show import typeset
 from lib.roofline import Efficiency, prefill, step_time
 from lib.simulator import Collocated, simulate
 from lib.workload import Request, poisson
@@ -234,10 +235,10 @@ def test_what_was_fitted_or_given_does_not_count():
 def test_the_page_shows_every_number_of_an_entry(entry):
     record = (BOOK / "printed" / "measured.txt").read_text("utf8")
     shown = {line.strip() for line in record.splitlines()}
-    assert f"Measured on: {data.measurements()[entry]['setup']}" in shown
-    assert f"Published in: {data.measurements()[entry]['source']}" in shown
+    assert typeset(f"Measured on: {data.measurements()[entry]['setup']}") in shown
+    assert typeset(f"Published in: {data.measurements()[entry]['source']}") in shown
     for figure in predictions(entry):
-        row = f"{figure.name}, {figure.unit} | {figure.printed:,} | "
+        row = typeset(f"{figure.name}, {figure.unit} | {figure.printed:,} | ")
         if figure.why != measured.GIVEN:
             assert any(line.startswith(row) for line in shown), row
 
@@ -245,7 +246,7 @@ def test_the_page_shows_every_number_of_an_entry(entry):
 def test_the_page_shows_how_fast_others_simulate():
     record = (BOOK / "printed" / "measured.txt").read_text("utf8")
     for name, (low, high) in data.read("measured.toml")["peers"]["requests_per_wall_second"].items():
-        assert f"    {name} | {low:,} | {high:,}\n" in record
+        assert typeset(f"    {name} | {low:,} | {high:,}\n") in record
 
 
 @every_entry
