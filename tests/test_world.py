@@ -7,6 +7,7 @@ import pytest
 
 from lib import data
 from lib.press import records, world
+from lib.press.show import typeset
 
 
 @dataclass
@@ -37,8 +38,8 @@ def test_every_entry_says_its_set_up_and_source():
     for name, entry in data.measurements().items():
         lines = shown(world.setup(name, "a guess"))
         assert lines == [
-            f"Measured on: {entry['setup']}",
-            f"Published in: {entry['source']}",
+            typeset(f"Measured on: {entry['setup']}"),
+            typeset(f"Published in: {entry['source']}"),
             "Modelled with: a guess",
         ]
 
