@@ -10,24 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import decide as deciding
-from lib.decide import (
-    FIX,
-    GUIDES_BOX,
-    MEASURE,
-    NOTHING,
-    ROWS,
-    SPLIT,
-    STAY,
-    STEADY,
-    TOO_BIG,
-    about,
-    box,
-    decide,
-    main,
-    poisson,
-    recorded,
-    report,
-)
+from lib.decide import GUIDES_BOX, ROWS, TOO_BIG, decide, handoff, layouts, margin, poisson, recorded
+from lib.decide.case import about
+from lib.decide.command import main, report
+from lib.decide.questions import FIX, MEASURE, NOTHING, SPLIT, STAY
+from lib.decide.table import STEADY, box
 from lib.goodput import SLO
 from lib.hardware import A100_80GB, H100_SXM, H200, L40S, MI300X, PCIE_4
 from lib.measured import ENTRIES, factors, predict
@@ -110,16 +97,16 @@ def test_an_answer_that_hangs_on_the_efficiencies_asks_for_steps():
 
 
 def test_the_models_error_is_the_median_of_the_like():
-    error, names = deciding.model_error(QWEN2_5_7B, L40S)
+    error, names = margin.model_error(QWEN2_5_7B, L40S)
     assert names == "guide-l40s"
     assert 1.1 < error < 1.2
-    assert deciding.model_error(QWEN3_235B_FP8, MI300X)[1] == "mori-io-mi300x"
-    dense = deciding.model_error(LLAMA_3_1_70B, H200)[1].split(", ")
-    assert set(dense) == {n for n in ENTRIES if factors(predict(n))} - set(deciding.WITH_EXPERTS)
+    assert margin.model_error(QWEN3_235B_FP8, MI300X)[1] == "mori-io-mi300x"
+    dense = margin.model_error(LLAMA_3_1_70B, H200)[1].split(", ")
+    assert set(dense) == {n for n in ENTRIES if factors(predict(n))} - set(margin.WITH_EXPERTS)
 
 
 def test_entries_with_experts_are_those_whose_models_have_some():
-    assert all(name in ENTRIES for name in deciding.WITH_EXPERTS)
+    assert all(name in ENTRIES for name in margin.WITH_EXPERTS)
 
 
 # ------------------------------------------------------------------ short ways round, and the long ones
@@ -136,7 +123,7 @@ def case(**change):
 
 def halved(one, n_prefill):
     """The limit of the handoff, every step of the way played."""
-    keeps = lambda copy: deciding.share(one, deciding.apart(one, n_prefill, copy)) >= one.target  # noqa: E731
+    keeps = lambda copy: layouts.share(one, layouts.apart(one, n_prefill, copy)) >= one.target  # noqa: E731
     if not keeps(0.0):
         return None
     low, high = 0.0, one.slo.ttft
@@ -150,7 +137,7 @@ def thinned(one):
     """The best split, all that are left played at every load."""
     rate, left = one.load.rate, list(range(1, one.engines))
     for _ in range(12):
-        shares = {n: deciding.share(one, deciding.apart(one, n, 0.0), rate=rate) for n in left}
+        shares = {n: layouts.share(one, layouts.apart(one, n, 0.0), rate=rate) for n in left}
         best = max(left, key=shares.__getitem__)
         left = [n for n in left if shares[n] >= one.target]
         if len(left) < 2:
@@ -169,22 +156,22 @@ PROMISES = st.sampled_from([SLO(2, itl=0.1), SLO(4, tpot=0.03), SLO(3), SLO(0.8,
 @settings(max_examples=25, deadline=None, derandomize=True)  # shares need not fall with every copy
 def test_knowing_about_where_the_limit_lies_does_not_move_it(load, slo):
     one = case(workload=poisson(*load, count=30), slo=slo)
-    assert deciding.handoff_limit(one, 1) == halved(one, 1)
+    assert handoff.handoff_limit(one, 1) == halved(one, 1)
 
 
 @given(LOADS, PROMISES)
 @settings(max_examples=10, deadline=None, derandomize=True)  # nor with every load, when so few are played
 def test_the_best_split_is_that_of_playing_all(load, slo):
     one = case(workload=poisson(*load, count=20), slo=slo, gpus=5)
-    assert deciding.best_split(one) == thinned(one)
+    assert layouts.best_split(one) == thinned(one)
 
 
 @given(LOADS, PROMISES)
 @settings(max_examples=25, deadline=None)
 def test_a_draw_that_cannot_help_is_not_missed(load, slo):
     one = case(workload=poisson(*load, count=20), slo=slo, seeds=(0, 1, 2))
-    for deployment in (deciding.together(one), deciding.apart(one, 1, 0.1)):
-        assert deciding.passes(one, deployment) == (deciding.share(one, deployment) >= one.target)
+    for deployment in (layouts.together(one), layouts.apart(one, 1, 0.1)):
+        assert layouts.passes(one, deployment) == (layouts.share(one, deployment) >= one.target)
 
 
 def test_a_recording_is_played_once():
@@ -195,7 +182,7 @@ def test_a_recording_is_played_once():
 
 
 def test_limits_are_vllms_defaults():
-    tiers = [deciding.default_limits(gpu) for gpu in (L40S, A100_80GB, H100_SXM, MI300X)]
+    tiers = [layouts.default_limits(gpu) for gpu in (L40S, A100_80GB, H100_SXM, MI300X)]
     assert tiers == [(2048, 256), (2048, 256), (8192, 1024), (16384, 1024)]
 
 
@@ -210,13 +197,13 @@ def test_more_engines_go_to_prompts_when_prompts_are_long(monkeypatch):
 
 
 def test_measured_steps_take_the_place_of_the_published_error(advice):
-    ideal = deciding.reached(QWEN2_5_7B, L40S, 8192, 0.700, 0.0225)
+    ideal = margin.reached(QWEN2_5_7B, L40S, 8192, 0.700, 0.0225)
     assert (round(ideal.compute, 3), round(ideal.bandwidth, 2)) == (0.475, 0.75)
     found = decide(**GUIDES_BOX, efficiency=ideal)
     assert found.recommendation == FIX
     assert len(found.stresses) == len(advice[6].stresses) - 1
     with pytest.raises(ValueError, match=r"decode_s=0\.01 is less than L40S needs at its peak, 0\.0169 s"):
-        deciding.reached(QWEN2_5_7B, L40S, 8192, 0.7, 0.01)
+        margin.reached(QWEN2_5_7B, L40S, 8192, 0.7, 0.01)
 
 
 def test_cost_is_the_price_over_the_tokens_at_goodput():

@@ -37,7 +37,7 @@ DEFAULTS = {
     decide.reached: {"tensor_parallel": 1},
     decide.decide: {"gpus": 2, "tensor_parallel": 1, "target": 0.9},
     decide.Advice: {"handoff": 0.0},
-    decide.box: {"prompt": 8192, "output": 256},
+    decide.table.box: {"prompt": 8192, "output": 256},
     deployment.Collocated: {"replicas": 1},
     deployment.Pull: {"idle_poll": 0.0005, "keep": 480.0, "least": 64},
     deployment.Disaggregated: {"n_prefill": 1, "n_decode": 1, "handoff": 0.0},

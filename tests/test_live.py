@@ -14,6 +14,7 @@ import pytest
 from test_site import AXE, CROWDED, FAINT, RULES, SMALL, WEAR, axe, settle
 
 from lib import decide as deciding
+from lib.decide import table
 from lib.live import NAMES, Choice, Number, Refused, Text, calculator
 from lib.live import decide as whole_form
 from lib.press import forms, live
@@ -96,7 +97,7 @@ HEADER = "arrival_s,prompt_tokens,output_tokens\n"
 decide = calculator("decide")
 
 
-def asked(row: deciding.Row) -> dict[str, object]:
+def asked(row: table.Row) -> dict[str, object]:
     """What to put into the form for a row of the guide's table; its model, GPU and link are the defaults."""
     case = row.case
     load, slo = case["workload"], case["slo"]
@@ -110,7 +111,7 @@ def asked(row: deciding.Row) -> dict[str, object]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("row", deciding.ROWS, ids=lambda row: str(row.number))
+@pytest.mark.parametrize("row", table.ROWS, ids=lambda row: str(row.number))
 def test_the_form_gives_the_chapters_answer_to_each_row_and_its_limit_within_the_spread_it_says(row):
     chapter, answer = deciding.decide(**row.case), decide(**asked(row))
     assert answer["say"][0].lower().startswith(chapter.recommendation)
@@ -202,14 +203,14 @@ def test_measured_steps_and_a_price_enter():
 
 
 def test_the_best_split_is_found_and_another_is_tried():
-    chapter = deciding.decide(**deciding.ROWS[1].case).disaggregated
+    chapter = deciding.decide(**table.ROWS[1].case).disaggregated
     said = f"If split, {chapter.n_prefill} for prompts and {chapter.n_decode} for answers"
-    assert said in decide(**asked(deciding.ROWS[1]))["say"][2]
-    assert "If split, 1 for prompts and 3 for answers" in decide(**asked(deciding.ROWS[1]), split=1)["say"][2]
+    assert said in decide(**asked(table.ROWS[1]))["say"][2]
+    assert "If split, 1 for prompts and 3 for answers" in decide(**asked(table.ROWS[1]), split=1)["say"][2]
 
 
 def test_the_forms_questions_are_those_of_the_flow():
-    asked_by_decide = {fork.question for row in deciding.ROWS for fork in deciding.decide(**row.case).forks}
+    asked_by_decide = {fork.question for row in table.ROWS for fork in deciding.decide(**row.case).forks}
     assert asked_by_decide == set(whole_form.QUESTIONS)
 
 

@@ -11,8 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from lib import calibration, hf_config, workload
-from lib import decide as deciding
-from lib.decide import Case, Load, Option, Verdict, lasting, percent
+from lib.decide import handoff, layouts, margin, questions
+from lib.decide.case import Case, Load, poisson, recorded
+from lib.decide.layouts import Option
+from lib.decide.questions import Verdict, lasting, percent
 from lib.goodput import SLO
 from lib.live import (
     GPU,
@@ -106,7 +108,7 @@ def decide(**knobs: Any) -> Answer:
     """Return where the chapter's flow ends, and both layouts side by side; nothing is taken to be off."""
     asked = SimpleNamespace(**knobs)
     case, link = read(asked)
-    fits = deciding.fit(case)
+    fits = questions.fit(case)
     if not fits.answer:
         raise Refused({"degree": fits.number})
     if asked.split >= case.engines:
@@ -114,23 +116,23 @@ def decide(**knobs: Any) -> Answer:
             {"split": f"split={asked.split} leaves none for answers; use 1 to {case.engines - 1}, or 0"}
         )
     n_prefill = asked.split or best_split(case)
-    seen = deciding.verdict(case, n_prefill)
-    limit = deciding.handoff_limit(case, n_prefill)
-    forks = {fork.question: fork for fork in (fits, *deciding.forks(case, seen, limit))}
+    seen = questions.verdict(case, n_prefill)
+    limit = handoff.handoff_limit(case, n_prefill)
+    forks = {fork.question: fork for fork in (fits, *questions.forks(case, seen, limit))}
     pools = (n_prefill, case.engines - n_prefill)
-    layouts = (deciding.together(case), deciding.apart(case, n_prefill, case.copy))
+    both = (layouts.together(case), layouts.apart(case, n_prefill, case.copy))
     answer = seen.recommendation[0].upper() + seen.recommendation[1:]
     reached = case.efficiency
     return {
         "say": [
-            f"{answer}: {deciding.reason(case, seen, limit)}.",
+            f"{answer}: {questions.reason(case, seen, limit)}.",
             drawn(case, n_prefill, limit),
             f"If split, {pools[0]} for prompts and {pools[1]} for answers. Steps reach "
             f"{percent(reached.compute)} of the GPU's arithmetic and {percent(reached.bandwidth)} of its "
             f"bandwidth, as {'you measured' if case.timed else 'calibrated'}.",
             "The chapter’s function also tries what may be off, smaller steps and more GPUs.",
         ],
-        "table": compared([deciding.option(case, "", layout, pools) for layout in layouts]),
+        "table": compared([layouts.option(case, "", layout, pools) for layout in both]),
         "more": {
             "question": list(QUESTIONS),
             "answer": [("yes" if forks[q].answer else "no") if q in forks else "–" for q in QUESTIONS],
@@ -192,7 +194,7 @@ def read_model(asked: SimpleNamespace) -> tuple[Model, str]:
 def read_load(asked: SimpleNamespace) -> tuple[Load, str]:
     """Return the load, and its recording in short."""
     if not asked.csv:
-        return deciding.poisson(asked.rate, asked.prompt, asked.output, asked.spread, COUNT), ""
+        return poisson(asked.rate, asked.prompt, asked.output, asked.spread, COUNT), ""
     with beside("csv"):
         rows = workload.parse_csv(unfolded(asked.csv, "csv").replace("\t", ","))
         if len(rows) > ROWS or sum(row.output_tokens for row in rows) > TOKENS:
@@ -200,7 +202,7 @@ def read_load(asked: SimpleNamespace) -> tuple[Load, str]:
                 f"csv: {len(rows):,} requests with long answers take too long here; use at most {ROWS}, and "
                 f"{TOKENS:,} tokens of answers, or python -m lib.decide --csv"
             )
-        return deciding.recorded(rows), shortened(asked.csv, f"{len(rows)} requests")
+        return recorded(rows), shortened(asked.csv, f"{len(rows)} requests")
 
 
 def shortened(text: str, what: str) -> str:
@@ -234,7 +236,7 @@ def read_efficiency(asked: SimpleNamespace, model: Model, load: Load) -> Efficie
     rows = load.draw(load.rate, SEEDS[0])
     prompt = round(sum(row.prompt_tokens for row in rows) / len(rows))
     with beside("prefill", prefill_s="prefill", decode_s="decode"):
-        return deciding.reached(
+        return margin.reached(
             model, GPU[asked.gpu], prompt, asked.prefill / 1e3, asked.decode / 1e3, int(asked.degree)
         )
 
@@ -243,7 +245,7 @@ def best_split(case: Case) -> int:
     """Return the best split, as sought on a few requests."""
     rows = case.load.draw(case.load.rate, SEEDS[0])[:FEW]
     few = Load(case.load.rate, lambda rate, seed: case.load.draw(rate, seed)[:FEW], case.load.alike)
-    return deciding.best_split(replace(case, load=few, seeds=SEEDS[:1])) if len(rows) > 1 else 1
+    return layouts.best_split(replace(case, load=few, seeds=SEEDS[:1])) if len(rows) > 1 else 1
 
 
 # ---- from a case to words
@@ -258,12 +260,12 @@ def drawn(case: Case, n_prefill: int, limit: float | None) -> str:
     said = f"The targets leave a handoff {words(limit)}, by {played}"
     if case.slo.ttft is None:
         return f"{said}: first tokens have no target."
-    left = deciding.slack(case, n_prefill)
+    left = handoff.slack(case, n_prefill)
     halves = len(left) == 1
     if halves:
         middle = len(left[0]) // 2
         left = [left[0][:middle], left[0][middle:]]
-    about = [deciding.shared(case.target, part) for part in left]
+    about = [handoff.shared(case.target, part) for part in left]
     one, two = ["no time" if value <= 0 else lasting(float(f"{value:.2g}")) for value in about]
     return f"{said}; by the first{' half' * halves} alone about {one}, by the second {two}."
 

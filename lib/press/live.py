@@ -37,7 +37,8 @@ def modules() -> list[Path]:
     """Return what of `lib` a browser needs: the models with their data, the calculators, the forms."""
     lib = ROOT / "lib"
     press = [lib / "press" / f"{name}.py" for name in PRESS]
-    return sorted([*lib.glob("*.py"), *lib.glob("live/*.py"), *lib.glob("data/*.*"), *press])
+    inside = [path for part in ("*.py", "decide/*.py", "live/*.py", "data/*.*") for path in lib.glob(part)]
+    return sorted([*inside, *press])
 
 
 def ship(app: Sphinx, error: Exception | None) -> None:

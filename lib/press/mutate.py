@@ -44,6 +44,7 @@ import pytest
 from lib.press import digits, published, records, run
 
 KINDS = ("data", "lib", "prose", "records")
+MODELS = ("", "decide/")  # folders of lib
 ENOUGH = 0.98
 BUDGET = 25.0  # seconds of computing, as measured on the unchanged project
 WARM = (
@@ -102,7 +103,7 @@ def candidates(root: Path, kind: str, read: set[str]) -> Iterator[tuple[str, int
                 places = digits.in_toml(text, claimed if path.name == "published.toml" else None)
             yield from ((name, place, False) for place in places)
     elif kind == "lib":
-        for path in sorted((root / "lib").glob("*.py")):
+        for path in sorted(path for part in MODELS for path in (root / "lib").glob(f"{part}*.py")):
             for place in digits.in_python(path.read_text("utf8")):
                 yield path.relative_to(root).as_posix(), place, False
     elif kind == "prose":

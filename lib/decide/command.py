@@ -1,0 +1,201 @@
+"""`python -m lib.decide`: the decision from a command line."""
+
+import argparse
+import re
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from lib import checks, hf_config, workload
+from lib.decide import Advice, decide
+from lib.decide.case import Load, poisson, recorded
+from lib.decide.layouts import Option
+from lib.decide.margin import reached
+from lib.decide.questions import lasting, percent
+from lib.goodput import SLO
+from lib.hardware import GPU, GPUS, LINKS, Link
+from lib.models import MODELS, Model
+from lib.roofline import Efficiency
+
+Thing = TypeVar("Thing", GPU, Link, Model)
+
+
+def report(advice: Advice) -> str:
+    """Return the advice as text, in lines of at most 78 characters."""
+    lines = [f"Answer: {advice.recommendation}"]
+    if advice.leaning != advice.recommendation:
+        lines.append(f"If every number below is right: {advice.leaning}")
+    lines += [f"  because {advice.reason}", *(f"  measure {what}" for what in advice.measure)]
+    if advice.collocated and not advice.meets:
+        lines.append("No layout of these GPUs meets the targets.")
+    lines += ["", "How it came about"]
+    lines += [f"  {fork.question} {'yes' if fork.answer else 'no'}: {fork.number}" for fork in advice.forks]
+    if advice.also:
+        lines += ["", "Besides", *(f"  {extra}" for extra in advice.also)]
+    options = [option for option in (advice.collocated, advice.disaggregated) if option]
+    if options:
+        lines += ["", "Predicted, at the load asked", *compared(options)]
+    if advice.stresses:
+        lines += ["", "What the answer would be with"]
+        lines += [f"  {stress.name}: {stress.recommendation}" for stress in advice.stresses]
+    wrapped = [
+        textwrap.wrap(line, 78, subsequent_indent="    ") if len(line) > 78 else [line] for line in lines
+    ]
+    return "\n".join([part for line in wrapped for part in line])
+
+
+def compared(options: Sequence[Option]) -> list[str]:
+    """Return the layout of each option, and then their numbers as lines of a table, side by side."""
+    pools = ("one pool", "two pools")
+    layouts = [f"  {pool}: {option.layout}" for pool, option in zip(pools, options, strict=True)]
+    cells: list[tuple[str, ...]] = [("", *pools)]
+    for name in ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99"):
+        kind, percentile_ = name.upper().split("_")
+        cells.append((f"{kind} {percentile_.lower()}", *(lasting(getattr(o, name)) for o in options)))
+    cells.append(("keep the targets", *(percent(option.attainment) for option in options)))
+    cells.append(("goodput", *(f"{option.goodput:.3g} req/s" for option in options)))
+    if any(option.cost is not None for option in options):
+        costs = ["–" if option.cost is None else f"{option.cost:.2f}" for option in options]
+        cells.append(("cost, 1 M tokens", *costs))
+    widths = [max(len(row[i]) for row in cells) for i in range(3)]
+    return layouts + [
+        "  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
+
+
+def plain(name: str) -> str:
+    """Return a name's letters and digits, in lower case."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def named(argument: str, wanted: str, catalogue: Sequence[Thing], or_else: str = "") -> Thing:
+    """Return the one in the catalogue that is called so, or the only one whose name starts so."""
+    exact = [thing for thing in catalogue if plain(thing.name) == plain(wanted)]
+    found = exact or [thing for thing in catalogue if plain(thing.name).startswith(plain(wanted))]
+    if len(found) == 1:
+        return found[0]
+    raise ValueError(
+        f"{argument}: {wanted!r} is none; use one of {', '.join(thing.name for thing in catalogue)}{or_else}"
+    )
+
+
+def read_model(wanted: str) -> Model:
+    """Return a model of the catalogue, or the one that a config.json describes."""
+    path = Path(wanted)
+    if not wanted.endswith(".json") and not path.is_file():
+        return named("--model", wanted, MODELS, ", or the path of a config.json")
+    try:
+        config = hf_config.parse(path.read_text("utf8"), f"--model: {wanted}")
+    except OSError as error:
+        raise ValueError(f"--model: {wanted} cannot be read ({error.strerror}); give a path") from None
+    return Model.from_config(config, name=path.parent.name if path.name == "config.json" else path.stem)
+
+
+def read_link(wanted: str) -> Link:
+    """Return a link of the catalogue, or one of so many Gb/s."""
+    try:
+        speed = float(wanted)
+    except ValueError:
+        return named("--link", wanted, LINKS, ", or a number of Gb/s")
+    checks.positive("--link", Gbps=speed)
+    return Link(f"{speed:g} Gb/s", speed * 1e9 / 8)
+
+
+def read_load(arguments: argparse.Namespace) -> Load:
+    """Return the load that the arguments describe: a file, or a rate and lengths."""
+    if arguments.csv is None:
+        if arguments.rate is None:
+            raise ValueError("--rate: missing; give requests per second, or --csv FILE")
+        return poisson(arguments.rate, arguments.prompt, arguments.output, arguments.spread)
+    if arguments.rate is not None:
+        raise ValueError("--rate and --csv: a recording has its own rate; use one of the two")
+    try:
+        return recorded(workload.read_csv(arguments.csv))
+    except OSError as error:
+        raise ValueError(f"--csv: {arguments.csv} cannot be read ({error.strerror}); give a path") from None
+
+
+def read_efficiency(arguments: argparse.Namespace, model: Model, gpu: GPU) -> Efficiency | None:
+    """Return the efficiencies of the times that were measured; None if none were."""
+    times = (arguments.prefill_ms, arguments.decode_ms)
+    if times == (None, None):
+        return None
+    if None in times:
+        raise ValueError("--prefill-ms and --decode-ms: only one is given; measure both")
+    return reached(model, gpu, arguments.prompt, times[0] / 1e3, times[1] / 1e3, arguments.tensor_parallel)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m lib.decide", description="Split prefill from decode, or not?"
+    )
+    add = made.add_argument
+    add("--model", required=True, help="a name in the book's catalogue, or the path of a config.json")
+    add("--gpu", required=True, help=", ".join(gpu.name for gpu in GPUS))
+    add(
+        "--link",
+        help="between the pools: " + ", ".join(link.name for link in LINKS) + ", or a number of Gb/s",
+    )
+    add("--gpus", type=int, default=2, help="GPUs in all (2)")
+    add("--tensor-parallel", type=int, default=1, help="GPUs to one engine (1)")
+    add("--rate", type=float, help="requests per second, arriving at random")
+    add("--prompt", type=int, default=8192, help="mean tokens of a prompt (8192)")
+    add("--output", type=int, default=256, help="mean tokens of an answer (256)")
+    add("--spread", type=float, default=0.0, help="standard deviation of both over the mean (0: all alike)")
+    add("--csv", help="requests as recorded, in place of these: " + ", ".join(workload.COLUMNS))
+    add("--new-tokens", type=int, help="tokens that a turn adds to its history, on average")
+    add("--history-can-change", action="store_true", help="a template or a harness may edit earlier turns")
+    add("--ttft-s", type=float, help="target: seconds to the first token")
+    add("--tpot-ms", type=float, help="target: mean gap of an answer")
+    add("--itl-ms", type=float, help="target: 99th percentile of an answer's gaps")
+    add("--gap-ms", type=float, help="target: longest gap of an answer")
+    add("--target", type=float, default=0.9, help="share of requests that must keep them (0.9)")
+    add("--handoff-s", type=float, help="seconds of a cache's transfer, as measured")
+    add("--prefill-ms", type=float, help="measured: a prompt of --prompt tokens alone")
+    add("--decode-ms", type=float, help="measured: a decode step of one stream with that context")
+    add("--cpu-ms-per-request", type=float, help="CPU time around the engine")
+    add("--price", type=float, help="of a GPU, an hour")
+    return made
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Print the advice for the command line's arguments; 2 and a message where they will not do."""
+    arguments = parser().parse_args(given)
+    try:
+        print(report(advise(arguments)))
+    except ValueError as error:
+        print(f"python -m lib.decide: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def advise(arguments: argparse.Namespace) -> Advice:
+    """Return the advice that the command line asks for."""
+    limits = {
+        name: None if value is None else value / 1e3
+        for name, value in (("tpot", arguments.tpot_ms), ("itl", arguments.itl_ms), ("gap", arguments.gap_ms))
+    }
+    if arguments.ttft_s is None and not any(limits.values()):
+        raise ValueError("no target; give at least one of --ttft-s, --tpot-ms, --itl-ms, --gap-ms")
+    cpu = arguments.cpu_ms_per_request
+    model, gpu = read_model(arguments.model), named("--gpu", arguments.gpu, GPUS)
+    return decide(
+        model,
+        gpu,
+        read_load(arguments),
+        SLO(arguments.ttft_s, **limits),
+        read_link(arguments.link) if arguments.link else None,
+        handoff_s=arguments.handoff_s,
+        cpu_s_per_request=None if cpu is None else cpu / 1e3,
+        history_can_change=arguments.history_can_change,
+        gpus=arguments.gpus,
+        tensor_parallel=arguments.tensor_parallel,
+        new_tokens=arguments.new_tokens,
+        efficiency=read_efficiency(arguments, model, gpu),
+        target=arguments.target,
+        price_per_gpu_hour=arguments.price,
+    )
