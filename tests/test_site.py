@@ -350,6 +350,7 @@ def settle(tab) -> None:
         tab.wait_for_function(SETTLED, timeout=3000)
 
 
+@cache
 def axe() -> str:
     """Return the code of axe-core."""
     return (npm.packages() / "axe-core" / "axe.min.js").read_text("utf8")
@@ -481,10 +482,15 @@ def plain(browser, address):
 
 UNSEEN = """article => {
   const seen = part => part.checkVisibility({visibilityProperty: true}) && part.getClientRects().length;
-  article.querySelectorAll("details").forEach(block => { block.open = true });
   const all = "h1, p:not([class]), dl, math, table, pre, details > :not(summary), svg.plot";
-  return [...article.querySelectorAll(all)]
-    .filter(part => part.textContent.trim() && !seen(part)).map(part => part.outerHTML.slice(0, 100));
+  const inside = "details:not(details details) > :not(summary)", first = article.querySelector(inside);
+  const early = [...article.querySelectorAll(inside)].filter(seen);
+  first?.parentElement.querySelector("summary").click();
+  const late = first && !seen(first) ? [first] : [];
+  article.querySelectorAll("details").forEach(block => { block.open = true });
+  const never = [...article.querySelectorAll(all)]
+    .filter(part => !seen(part) && (part.tagName !== "P" || part.textContent.trim()));
+  return [...early, ...late, ...never].map(part => part.outerHTML.slice(0, 100));
 }"""
 
 
