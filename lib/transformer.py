@@ -111,7 +111,7 @@ def apply(matrix: Array, x: Array) -> Array:
 
 def norm(x: Array) -> Array:
     """`x` scaled to a root mean square of 1 (RMSNorm, Zhang and Sennrich 2019, without its learned gain)."""
-    return x / sqrt((x * x).sum() / len(x) + 1e-6)
+    return x / sqrt((x * x).mean() + 1e-6)
 
 
 def silu(x: Array) -> Array:

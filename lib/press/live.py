@@ -14,7 +14,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from lib.press import npm
-from lib.press.run import ROOT
+from lib.press.run import ROOT, code
 
 SHIPPED = {
     "pyodide": (
@@ -35,10 +35,9 @@ LONG_AGO = (1980, 1, 1, 0, 0, 0)  # no two builds differ
 
 def modules() -> list[Path]:
     """Return what of `lib` a browser needs: the models with their data, the calculators, the forms."""
-    lib = ROOT / "lib"
-    press = [lib / "press" / f"{name}.py" for name in PRESS]
-    inside = [path for part in ("*.py", "decide/*.py", "live/*.py", "data/*.*") for path in lib.glob(part)]
-    return sorted([*inside, *press])
+    press = ROOT / "lib" / "press"
+    needed = {press / f"{name}.py" for name in PRESS}
+    return [path for path in code() if press not in path.parents or path in needed]
 
 
 def ship(app: Sphinx, error: Exception | None) -> None:

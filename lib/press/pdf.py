@@ -94,7 +94,10 @@ def leads(page: str, link: str, pages: tuple[str, ...]) -> str:
 
 
 def document(numbers: dict[str, int]) -> str:
-    """Return the book as one page of HTML; numbers: on which page of the PDF each chapter begins."""
+    """Return the book as one page of HTML; numbers: on which page of the PDF each chapter begins.
+
+    Without numbers nothing of it is painted: that is quicker, and chapters begin where they will.
+    """
     pages = tuple(name for _, names in parts() for name in names)
     titles, articles = {}, []
     for name in pages:
@@ -107,7 +110,7 @@ def document(numbers: dict[str, int]) -> str:
             number = numbers.get(anchor(name), "")
             rows += f'<li><a href="#{anchor(name)}">{escape(titles[name])}</a><span>{number}</span></li>'
     book = titles[pages[0]]
-    unseen = "" if numbers else "<style>* { visibility: hidden !important }</style>"  # quicker
+    unseen = "" if numbers else "<style>* { visibility: hidden !important }</style>"
     styles = "".join(
         f'<link rel="stylesheet" href="{(SITE / "_static" / name).as_uri()}"/>' for name in STYLES
     )
