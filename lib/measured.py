@@ -40,7 +40,7 @@ from lib.models import (
     QWEN3_235B_FP8,
     Model,
 )
-from lib.parallelism import between, divide, talk
+from lib.parallelism import all_reduce_time, divide, interconnect
 from lib.roofline import Efficiency, Work, decode, ideal_time, prefill, step_time
 from lib.scheduler import vllm
 from lib.simulator import (
@@ -180,7 +180,7 @@ def engine(model: Model, gpu: GPU, degree: int = 1, **limits: Any) -> Engine:
         gpu,
         tensor_parallel=degree,
         efficiency=calibration.efficiency(gpu),
-        link=between(gpu) if degree > 1 else None,
+        link=interconnect(gpu) if degree > 1 else None,
         policy=vllm,
         **limits,
     )
@@ -190,7 +190,7 @@ def step(work: Work, tokens: int, of: Engine) -> float:
     """Return the seconds of one step over `tokens` tokens on an engine."""
     share = divide(work, of.model, of.tensor_parallel)
     seconds = step_time(share, of.gpu, of.efficiency)
-    return seconds + (talk(of.model, tokens, of.tensor_parallel, of.link) if of.link else 0.0)
+    return seconds + (all_reduce_time(of.model, tokens, of.tensor_parallel, of.link) if of.link else 0.0)
 
 
 def mean(values: Sequence[float]) -> float:
@@ -346,7 +346,7 @@ def mori_io() -> list[Figure]:
 def distserve() -> list[Figure]:
     """A model of 13 billion parameters on A100s: the highest rate per GPU at which 90 % keep to both."""
     one = engine(OPT_13B, A100_80GB)
-    nvlink = between(A100_80GB)
+    nvlink = interconnect(A100_80GB)
     both, first, rest = SLO(ttft=0.4, tpot=0.040), SLO(ttft=0.4), SLO(ttft=None, tpot=0.040)
 
     def best(setup: Deployment, promise: SLO, output: int = 64) -> float:

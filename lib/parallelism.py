@@ -50,7 +50,7 @@ def all_reduce_bytes(model: Model, tokens: int, degree: int) -> float:
     return 2 * (degree - 1) / degree * tokens * model.d_model * model.bytes_per_value
 
 
-def between(gpu: GPU) -> Link:
+def interconnect(gpu: GPU) -> Link:
     """Return what such GPUs add up their results over: their fabric, or PCIe 4.0 where they have none.
 
     The latency is the review's for NVLink; no source was found for other fabrics, which get the same.
@@ -59,7 +59,7 @@ def between(gpu: GPU) -> Link:
     return Link(f"between {gpu.name}s", bandwidth, ALL_REDUCE_LATENCY, source=gpu.source)
 
 
-def talk(model: Model, tokens: int, degree: int, link: Link) -> float:
+def all_reduce_time(model: Model, tokens: int, degree: int, link: Link) -> float:
     """Return the seconds that a step over `tokens` tokens spends in all-reduces, none of it hidden."""
     if degree == 1:
         return 0.0
@@ -85,7 +85,8 @@ def prefill_ttft(
     computing = 2 * count * tokens / (degree * gpu.peak_flops * efficiency.compute)
     if degree == 1:
         return computing
-    return computing + all_reduces(model) * all_reduce_bytes(model, tokens, degree) / between(gpu).bandwidth
+    exchanged = all_reduces(model) * all_reduce_bytes(model, tokens, degree)
+    return computing + exchanged / interconnect(gpu).bandwidth
 
 
 def decode_itl(

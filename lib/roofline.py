@@ -1,7 +1,8 @@
 """The roofline: a step takes as long as its arithmetic or its memory traffic, whichever is longer.
 
 What a step has to do (`Work`) is counted exactly from the model; how long that takes is a *price*, a function
-`(work, gpu, efficiency) -> seconds`. `step_time` is one price; others have the same form.
+`(work, gpu, efficiency) -> seconds`. `step_time` is one price; others have the same form. Not here: who
+shares a step (`scheduler`), and what it costs on several GPUs (`simulator.engine`).
 """
 
 from collections.abc import Callable
@@ -135,20 +136,22 @@ PUBLISHED = Efficiency(compute=0.47, bandwidth=0.75, overhead=0.002)  # the revi
 
 
 @dataclass(frozen=True, slots=True)
-class Mixed:
-    """What one step does, prompts and answers kept apart: the `Work` of each, and the requests in it."""
+class StepWork(Work):
+    """What one step does, and its parts: the `Work` of its prompts and of its answers, and its requests."""
 
     prefill: Work
     decode: Work
     requests: int
 
-    @property
-    def total(self) -> Work:
-        """Both in one."""
-        return self.prefill + self.decode
+
+def step_work(prompts: Work, answers: Work, requests: int) -> StepWork:
+    """Return what a step of both does."""
+    both = prompts + answers
+    total = both.gemm_flops, both.attention_flops, both.weight_bytes, both.kv_bytes
+    return StepWork(*total, prompts, answers, requests)
 
 
-Price = Callable[[Work, GPU, Efficiency], float]
+WorkPrice = Callable[[StepWork, GPU, Efficiency], float]
 
 
 def step_time(work: Work, gpu: GPU, efficiency: Efficiency) -> float:
@@ -185,12 +188,12 @@ class InSeries:
         checks.positive("InSeries", rereads=self.rereads, slowdown=self.slowdown)
         checks.not_negative("InSeries", per_request=self.per_request)
 
-    def __call__(self, work: Mixed, gpu: GPU, efficiency: Efficiency) -> float:
+    def __call__(self, work: StepWork, gpu: GPU, efficiency: Efficiency) -> float:
         """Return the seconds of a step."""
-        total, prompts = work.total, work.prefill.flops > 0
+        prompts = work.prefill.flops > 0
         rate = gpu.peak_flops * efficiency.compute
         bandwidth = gpu.bandwidth * efficiency.bandwidth
-        products = max(total.gemm_flops / rate, total.weight_bytes / bandwidth)
+        products = max(work.gemm_flops / rate, work.weight_bytes / bandwidth)
         attention = work.prefill.attention_flops / (gpu.peak_flops * (self.attention or efficiency.compute))
         cache = work.decode.kv_bytes * (self.rereads if prompts else 1.0) / bandwidth
         seconds = (products + attention + cache) * (self.slowdown if prompts else 1.0)

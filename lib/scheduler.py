@@ -16,7 +16,7 @@ from math import inf
 from sys import intern, maxsize
 from typing import NamedTuple, Protocol
 
-from lib.kv_cache import BLOCK_TOKENS
+from lib.kv_cache import BLOCK_TOKENS, blocks
 from lib.workload import GENERATED
 
 Part = tuple[str | int, int]  # a label, and how many tokens of its endless sequence
@@ -28,39 +28,39 @@ class Job:
     """A request as one engine sees it: what it has to compute and to emit there, and how far it is.
 
     - `request`: its row in the workload. `parts`: its prompt as labelled parts, for prefix caching.
-    - `computed`: tokens whose keys and values are in the cache, or will be when the steps composed so far
-      have run; `emitted`: tokens that have come out. `flying`: 1 while a token of its is being computed.
-    - `remote`: so many of its first tokens were computed elsewhere. `copying`: but their cache is not here
-      yet; what is missing of it is computed here if it is less than `least` tokens, or if `source`, the job
-      that kept it, has lost its blocks.
+    - `num_computed_tokens`: those whose keys and values are in the cache, or will be when the steps composed
+      so far have run; `emitted`: tokens that have come out. `in_flight`: 1 while one is being computed.
+    - `num_external_tokens`: so many of its first tokens were computed elsewhere. `waiting_for_remote_kvs`:
+      but their cache is not here yet; what is missing of it is computed here if it is less than
+      `recompute_threshold` tokens, or if `source`, the job that retained it, has lost its blocks.
     - `blocks`: the cache blocks that it holds; `hashed`: how many of them can be found by their content.
-      `kept`: it holds them after its end, until `free`.
+      `retained`: it holds them after its end, until `free`.
     """
 
     request: int
     prompt: int
     output: int
     parts: tuple[Part, ...] = ()
-    remote: int = 0
-    computed: int = 0
+    num_external_tokens: int = 0
+    num_computed_tokens: int = 0
     emitted: int = 0
-    flying: int = 0
-    copying: bool = False
-    least: int = 1
+    in_flight: int = 0
+    waiting_for_remote_kvs: bool = False
+    recompute_threshold: int = 1
     source: "Job | None" = None
-    kept: bool = False
+    retained: bool = False
     blocks: list[int] = field(default_factory=list)
     hashed: int = 0
 
     @property
-    def known(self) -> int:
+    def num_tokens(self) -> int:
         """Tokens of prompt and answer that are known by now."""
         return self.prompt + self.emitted
 
     @property
     def prefilling(self) -> bool:
-        """Whether some of what it knows will still have to be computed after the steps composed so far."""
-        return not self.flying and self.computed < self.known
+        """Whether some of its tokens will still have to be computed after the steps composed so far."""
+        return not self.in_flight and self.num_computed_tokens < self.num_tokens
 
 
 class Chunk(NamedTuple):
@@ -157,8 +157,8 @@ class Textbook:
 
     def add(self, job: Job) -> None:
         """Let a job join the queue."""
-        if job.remote:
-            job.computed = job.prompt
+        if job.num_external_tokens:
+            job.num_computed_tokens = job.prompt
         self.waiting.append(job)
 
     def arrived(self, job: Job) -> None:
@@ -169,7 +169,7 @@ class Textbook:
 
     def plan(self) -> Plan | None:
         """Composition of the next step; it repeats until a decode finishes, or up to the last chunk."""
-        while self.waiting and self.waiting[0].computed == self.waiting[0].prompt and self._room():
+        while self.waiting and self.waiting[0].num_computed_tokens == self.waiting[0].prompt and self._room():
             self.decoding.append(self.waiting.popleft())
         decodes = tuple(self.decoding)
         context = sum([job.prompt + job.emitted for job in decodes])
@@ -192,23 +192,23 @@ class Textbook:
         if not self.waiting or not self._room():
             return None
         oldest = self.waiting[0]
-        tokens = oldest.prompt - oldest.computed
+        tokens = oldest.prompt - oldest.num_computed_tokens
         if self.limits.token_budget is not None:
             tokens = min(tokens, self.limits.token_budget - len(self.decoding))
-        return Chunk(oldest, tokens, oldest.computed) if tokens > 0 else None
+        return Chunk(oldest, tokens, oldest.num_computed_tokens) if tokens > 0 else None
 
     def repeat(self, plan: Plan, steps: int, ahead: bool) -> None:
         """The plan is run so many times before its last one."""
         for chunk in plan.chunks:
-            chunk.job.computed += chunk.tokens * steps
+            chunk.job.num_computed_tokens += chunk.tokens * steps
         for job in plan.emitting:
             job.emitted += steps
 
     def advance(self, plan: Plan) -> list[Job]:
         """Note that the plan has been run (once); who finished with it."""
         for chunk in plan.chunks:
-            chunk.job.computed += chunk.tokens
-            if chunk.job.computed == chunk.job.prompt:
+            chunk.job.num_computed_tokens += chunk.tokens
+            if chunk.job.num_computed_tokens == chunk.job.prompt:
                 self.decoding.append(self.waiting.popleft())
         for job in plan.emitting:
             job.emitted += 1
@@ -237,11 +237,12 @@ class Blocks:
         self.content: dict[int, object] = {}  # block -> what it can be found by
         self.holders: dict[object, list[int]] = {}  # and the other way round, oldest first
 
-    def find(self, job: "Job", last: int) -> list[int]:
-        """The blocks that hold the longest prefix of a job's first `last` blocks."""
-        return self.look_up(contents(job, 0, last))
+    @property
+    def num_free_blocks(self) -> int:
+        """How many blocks nobody holds."""
+        return len(self.free)
 
-    def look_up(self, contents: Iterable[object]) -> list[int]:
+    def find(self, contents: Iterable[object]) -> list[int]:
         """One block for each of the contents, up to the first that is nowhere."""
         return [holders[0] for holders in takewhile(bool, map(self.holders.get, contents)) if holders]
 
@@ -294,6 +295,22 @@ class Blocks:
             free.move_to_end(block, last=False)
 
 
+class CountedBlocks:
+    """The same where nobody looks for blocks by their content: then only how many are free matters."""
+
+    def __init__(self, count: int) -> None:
+        self.num_free_blocks = count - 1
+
+    def take(self, count: int) -> list[int]:
+        """That many free blocks; all go by the number 0."""
+        self.num_free_blocks -= count
+        return [0] * count
+
+    def release(self, blocks: list[int]) -> None:
+        """A request gives up its blocks."""
+        self.num_free_blocks += len(blocks)
+
+
 class VLLM:
     """vLLM's rules, in the order in which a step is composed.
 
@@ -314,16 +331,17 @@ class VLLM:
        for a copy costs no budget. Only what prefix caching has not found here is copied.
 
     A request that has computed all it knows emits a token at the end of the step. Asynchronously the next
-    step is composed before that: the token in flight counts as known (`flying`), and a request that waits for
-    its last one keeps place and blocks, but gets nothing.
+    step is composed before that: the token in flight counts as known, and a request that waits for its last
+    one keeps place and blocks, but gets nothing.
     """
 
-    def __init__(self, limits: Limits, blocks: type[Blocks] = Blocks) -> None:
+    def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.waiting: deque[Job] = deque()
         self.copied: list[Job] = []  # blocks reserved, copy under way or here
         self.running: list[Job] = []
-        self.cache = blocks(limits.blocks)
+        self.shared = Blocks(limits.blocks) if limits.prefix_caching else None
+        self.cache = self.shared or CountedBlocks(limits.blocks)
 
     def add(self, job: Job) -> None:
         """Let a job join the queue."""
@@ -331,9 +349,9 @@ class VLLM:
 
     def arrived(self, job: Job) -> None:
         """Note that a job's copy is here: it counts as computed, but for the last token of the prompt."""
-        job.copying = False
-        job.computed = min(job.remote, job.prompt - 1)
-        self._label(job, job.remote)
+        job.waiting_for_remote_kvs = False
+        job.num_computed_tokens = min(job.num_external_tokens, job.prompt - 1)
+        self._cache_blocks(job, job.num_external_tokens)
 
     def free(self, job: Job) -> None:
         """Take the blocks of a job that has kept them beyond its end."""
@@ -346,10 +364,10 @@ class VLLM:
         """Composition of the next step; None where there is nothing to do."""
         step = _Step(self.limits.token_budget)
         crowd = len(self.running) + len(self.waiting) + len(self.copied)
-        cap = self.limits.long_prefill_token_threshold if crowd > 1 else 0
-        self._serve_running(step, cap)
-        if not step.preempted and self._admit_copied(step, cap):
-            self._admit_waiting(step, cap)
+        long_prefill_limit = self.limits.long_prefill_token_threshold if crowd > 1 else 0
+        self._serve_running(step, long_prefill_limit)
+        if not step.preempted and self._admit_copied(step, long_prefill_limit):
+            self._admit_waiting(step, long_prefill_limit)
         return step.plan(self._alike(step))
 
     def _alike(self, step: "_Step") -> int:
@@ -359,42 +377,48 @@ class VLLM:
         could be admitted.
         """
         full = len(self.running) >= self.limits.max_num_seqs or not step.left
-        queue = bool(self.waiting) or not all([job.copying for job in self.copied])
+        queue = bool(self.waiting) or not all([job.waiting_for_remote_kvs for job in self.copied])
         if step.chunks or len(step.decodes) < len(self.running) or step.preempted or (queue and not full):
             return 1
-        steps = min([job.output - job.emitted - job.flying + 1 for job in step.decodes], default=1)
-        new = sum([_blocks(job.computed + steps) - len(job.blocks) for job in step.decodes])
-        return steps if new <= len(self.cache.free) else 1
+        steps = min([job.output - job.emitted - job.in_flight + 1 for job in step.decodes], default=1)
+        new = sum([blocks(job.num_computed_tokens + steps) - len(job.blocks) for job in step.decodes])
+        return steps if new <= self.cache.num_free_blocks else 1
 
     def repeat(self, plan: Plan, steps: int, ahead: bool) -> None:
         """Compose the plan so many times more, and run it as often: decodes fill their blocks, take new ones.
 
         The order matters to the cache: step after step, in each in the order of admission.
         """
+        if not self.shared:
+            for job in plan.decodes:
+                job.num_computed_tokens += steps
+                job.emitted += steps
+                self._extend(job, job.num_computed_tokens)
+            return
         events = []
         for index, job in enumerate(plan.decodes):
-            new = -job.computed % BLOCK_TOKENS  # steps until it needs a block
+            new = -job.num_computed_tokens % BLOCK_TOKENS  # steps until it needs a block
             full = new if ahead else (new - 1) % BLOCK_TOKENS  # until the one that it fills can be found
             events += [(step, index, 0, job) for step in range(new, steps, BLOCK_TOKENS)]
             events += [(step, index, 1, job) for step in range(full, steps, BLOCK_TOKENS)]
-            job.computed += steps
+            job.num_computed_tokens += steps
             job.emitted += steps
         for step, _, label, job in sorted(events):
-            computed = job.computed - steps + step
+            computed = job.num_computed_tokens - steps + step
             if label:
-                self._label(job, computed + (not ahead))
+                self._cache_blocks(job, computed + (not ahead))
             else:
                 job.blocks += self.cache.take(1)
 
-    def _serve_running(self, step: "_Step", cap: int) -> None:
+    def _serve_running(self, step: "_Step", long_prefill_limit: int) -> None:
         index = 0
         while index < len(self.running) and step.left:
             job = self.running[index]
             index += 1
-            if job.emitted + job.flying == job.output:
+            if job.emitted + job.in_flight == job.output:
                 continue  # its last token is in flight
-            tokens = step.share(job.known + job.flying - job.computed, cap)
-            while not self._extend(job, job.computed + tokens):
+            tokens = step.share(job.num_tokens + job.in_flight - job.num_computed_tokens, long_prefill_limit)
+            while not self._extend(job, job.num_computed_tokens + tokens):
                 victim = self.running.pop()
                 self._preempt(victim)
                 step.preempted.append(victim)
@@ -404,48 +428,51 @@ class VLLM:
 
     def _preempt(self, job: Job) -> None:
         self.cache.release(job.blocks)
-        job.blocks, job.hashed, job.computed, job.flying, job.remote = [], 0, 0, 0, 0
+        job.blocks, job.hashed, job.in_flight = [], 0, 0
+        job.num_computed_tokens = job.num_external_tokens = 0
         self.waiting.appendleft(job)
 
-    def _admit_copied(self, step: "_Step", cap: int) -> bool:
+    def _admit_copied(self, step: "_Step", long_prefill_limit: int) -> bool:
         """Let those in whose copy is here; False if one finds no blocks for the rest of its prompt."""
-        for job in [job for job in self.copied if not job.copying]:
+        for job in [job for job in self.copied if not job.waiting_for_remote_kvs]:
             if not step.left or len(self.running) >= self.limits.max_num_seqs:
                 return True
-            tokens = step.share(job.known - job.computed, cap)
-            if not self._extend(job, job.computed + tokens):
+            tokens = step.share(job.num_tokens - job.num_computed_tokens, long_prefill_limit)
+            if not self._extend(job, job.num_computed_tokens + tokens):
                 return False
             self.copied.remove(job)
             self.running.append(job)
             self._compute(step, job, tokens)
         return True
 
-    def _admit_waiting(self, step: "_Step", cap: int) -> None:
+    def _admit_waiting(self, step: "_Step", long_prefill_limit: int) -> None:
         while self.waiting and step.left and len(self.running) < self.limits.max_num_seqs:
             job = self.waiting[0]
             found = self._find(job)
             if not self._fits(job, found):
                 return
             self.waiting.popleft()
-            self.cache.share(found)
+            if self.shared:
+                self.shared.share(found)
             job.blocks, job.hashed = found, len(found)
-            job.computed = len(found) * BLOCK_TOKENS
-            if job.remote and self._waits_for_copy(step, job):
+            job.num_computed_tokens = len(found) * BLOCK_TOKENS
+            if job.num_external_tokens and self._waits_for_copy(step, job):
                 continue
             self.running.append(job)
-            tokens = step.share(job.known - job.computed, cap)
-            self._extend(job, job.computed + tokens)
+            tokens = step.share(job.num_tokens - job.num_computed_tokens, long_prefill_limit)
+            self._extend(job, job.num_computed_tokens + tokens)
             self._compute(step, job, tokens)
 
     def _waits_for_copy(self, step: "_Step", job: Job) -> bool:
         """Reserve blocks for what was computed elsewhere, unless it is gone, or too little to be copied."""
         gone = job.source is not None and not job.source.blocks
-        if job.copying and (gone or job.remote - job.computed < job.least):
-            job.copying, job.remote = False, 0
+        missing = job.num_external_tokens - job.num_computed_tokens
+        if job.waiting_for_remote_kvs and (gone or missing < job.recompute_threshold):
+            job.waiting_for_remote_kvs, job.num_external_tokens = False, 0
             step.copies.append(job)
             return False
-        self._extend(job, job.remote)
-        if not job.copying:
+        self._extend(job, job.num_external_tokens)
+        if not job.waiting_for_remote_kvs:
             self.arrived(job)
             return False
         self.copied.append(job)
@@ -454,46 +481,46 @@ class VLLM:
 
     def _compute(self, step: "_Step", job: Job, tokens: int) -> None:
         """Give the job that many tokens of the step; it emits one if it has then computed all it knows."""
-        past = job.computed
-        job.computed += tokens
-        emits = job.computed == job.known + job.flying
-        single = tokens == 1 and past >= job.prompt - (job.remote >= job.prompt)
-        self._label(job, min(job.computed, job.known))
-        job.flying += emits
+        past = job.num_computed_tokens
+        job.num_computed_tokens += tokens
+        emits = job.num_computed_tokens == job.num_tokens + job.in_flight
+        single = tokens == 1 and past >= job.prompt - (job.num_external_tokens >= job.prompt)
+        self._cache_blocks(job, min(job.num_computed_tokens, job.num_tokens))
+        job.in_flight += emits
         step.add(Chunk(job, tokens, past, single), emits)
 
     # ------------------------------------------------------------ blocks
 
     def _find(self, job: Job) -> list[int]:
-        if not self.limits.prefix_caching:
+        if not self.shared:
             return []
-        return self.cache.find(job, (job.known - 1) // BLOCK_TOKENS)
+        return self.shared.find(block_hashes(job, 0, (job.num_tokens - 1) // BLOCK_TOKENS))
 
     def _fits(self, job: Job, found: list[int]) -> bool:
         """Whether all that the job knows has room, beside what was promised to others."""
-        new = _blocks(job.known) - len(found) + self.cache.idle(found)
-        if job.remote:
+        new = blocks(job.num_tokens) - len(found) + (self.shared.idle(found) if self.shared else 0)
+        if job.num_external_tokens:
             begun = [other for other in self.running if other.prefilling] + self.copied
-            new += sum([_blocks(other.known) - len(other.blocks) for other in begun])
-        return new <= len(self.cache.free)
+            new += sum([blocks(other.num_tokens) - len(other.blocks) for other in begun])
+        return new <= self.cache.num_free_blocks
 
     def _extend(self, job: Job, tokens: int) -> bool:
         """Give the job blocks for that many tokens in all; False, and none, if there are not enough."""
-        missing = _blocks(tokens) - len(job.blocks)
-        if missing > len(self.cache.free):
+        missing = blocks(tokens) - len(job.blocks)
+        if missing > self.cache.num_free_blocks:
             return False
         if missing > 0:
             job.blocks += self.cache.take(missing)
         return True
 
-    def _label(self, job: Job, tokens: int) -> None:
+    def _cache_blocks(self, job: Job, tokens: int) -> None:
         """Let the blocks that are full of the job's first `tokens` tokens be found."""
         full = tokens // BLOCK_TOKENS
-        if self.limits.prefix_caching and full > job.hashed:
+        if self.shared and full > job.hashed:
             for block, content in zip(
-                job.blocks[job.hashed : full], contents(job, job.hashed, full), strict=True
+                job.blocks[job.hashed : full], block_hashes(job, job.hashed, full), strict=True
             ):
-                self.cache.label(block, content)
+                self.shared.label(block, content)
             job.hashed = full
 
     # ------------------------------------------------------------ after a step
@@ -502,10 +529,10 @@ class VLLM:
         """Note that the step has been run: tokens in flight come out, and who has got all of them leaves."""
         for job in plan.emitting:
             job.emitted += 1
-            if job.flying:  # else it has been preempted since
-                job.flying -= 1
-                self._label(job, job.computed - job.flying)
-            if job.emitted == job.output and not job.kept:
+            if job.in_flight:  # else it has been preempted since
+                job.in_flight -= 1
+                self._cache_blocks(job, job.num_computed_tokens - job.in_flight)
+            if job.emitted == job.output and not job.retained:
                 self.free(job)
         finished = [job for job in plan.emitting if job.emitted == job.output]
         if finished:
@@ -529,9 +556,9 @@ class _Step:
         self.preempted: list[Job] = []
         self.copies: list[Job] = []
 
-    def share(self, tokens: int, cap: int) -> int:
+    def share(self, tokens: int, long_prefill_limit: int) -> int:
         """How many of the tokens that a request asks for it gets."""
-        return int(min(tokens, cap or tokens, self.left))
+        return int(min(tokens, long_prefill_limit or tokens, self.left))
 
     def add(self, piece: Chunk, emits: bool) -> None:
         self.left -= piece.tokens
@@ -552,12 +579,7 @@ class _Step:
         return Plan(tuple(self.chunks), tuple(self.decodes), self.context, emitting, steps, preempted, copies)
 
 
-def _blocks(tokens: int) -> int:
-    """Blocks for that many tokens."""
-    return -(-tokens // BLOCK_TOKENS)
-
-
-def contents(job: Job, first: int, last: int) -> list[tuple[str, int]]:
+def block_hashes(job: Job, first: int, last: int) -> list[tuple[str, int]]:
     """What the blocks `first` to `last` - 1 of a job can be found by: all its tokens up to their end.
 
     Tokens are named by the labelled parts that they come from. Generated ones all look the same, and the same

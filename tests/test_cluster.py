@@ -8,12 +8,11 @@ distributed = pytest.importorskip("distributed", reason="pip install -e '.[clust
 
 import dask  # noqa: E402
 
-from lib.deployment import Collocated, Disaggregated, Pull  # noqa: E402
-from lib.engine import Engine  # noqa: E402
 from lib.goodput import SLO, kept  # noqa: E402
 from lib.hardware import L40S  # noqa: E402
 from lib.models import QWEN2_5_7B  # noqa: E402
 from lib.scheduler import vllm  # noqa: E402
+from lib.simulator import Collocated, Disaggregated, Engine, Pull  # noqa: E402
 from lib.sweep import sweep  # noqa: E402
 from lib.workload import poisson  # noqa: E402
 

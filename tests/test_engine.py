@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from lib.engine import Engine, prices
 from lib.hardware import A100_80GB, H100_SXM, L40S
 from lib.models import LLAMA_3_1_8B, QWEN2_5_7B
 from lib.roofline import in_series
+from lib.simulator import Engine
+from lib.simulator.engine import step_cost
 
 SLOW_MEMORY = replace(L40S, bandwidth=L40S.bandwidth / 100)
 FAST_MEMORY = replace(L40S, bandwidth=L40S.bandwidth * 1000)
@@ -21,7 +22,7 @@ ENGINES = [
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("chunks", [(), ((300, 20),)])
 def test_steps_in_a_row_cost_what_each_costs_alone(engine, chunks):
-    paid = prices(engine)
+    paid = step_cost(engine)
     for batch in (1, 2, 150, *range(280, 430, 3), 800, 1000):
         context = paid.context(batch, batch * 100)
         alone = [paid.seconds(*paid.later(chunks, batch, context, step)) for step in range(3)]

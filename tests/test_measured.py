@@ -9,7 +9,7 @@ from lib import calibration, data, goodput, measured
 from lib.hardware import L40S
 from lib.measured import ENTRIES, Figure, leaves
 from lib.models import QWEN2_5_7B
-from lib.parallelism import divide, talk
+from lib.parallelism import all_reduce_time, divide
 from lib.press.published import find
 from lib.press.show import typeset
 from lib.roofline import Efficiency, prefill, step_time
@@ -220,7 +220,7 @@ def test_a_step_of_one_gpu_talks_to_nobody():
     one, two = measured.engine(QWEN2_5_7B, L40S), measured.engine(QWEN2_5_7B, L40S, 2)
     assert measured.step(work, 512, one) == step_time(work, L40S, one.efficiency)
     half = step_time(divide(work, QWEN2_5_7B, 2), L40S, two.efficiency)
-    assert measured.step(work, 512, two) == half + talk(QWEN2_5_7B, 512, 2, two.link)
+    assert measured.step(work, 512, two) == half + all_reduce_time(QWEN2_5_7B, 512, 2, two.link)
 
 
 def test_what_was_fitted_or_given_does_not_count():

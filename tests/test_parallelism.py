@@ -11,14 +11,14 @@ from lib.models import DEEPSEEK_V3, LLAMA_3_1_70B, MODELS, NEMOTRON_3_NANO, QWEN
 from lib.parallelism import (
     ALL_REDUCE_LATENCY,
     all_reduce_bytes,
+    all_reduce_time,
     all_reduces,
-    between,
     decode_batch,
     decode_itl,
     divide,
+    interconnect,
     kv_shares,
     prefill_ttft,
-    talk,
 )
 from lib.press.published import agrees, find, get
 from lib.roofline import Efficiency, decode, prefill
@@ -97,14 +97,14 @@ def test_two_gpus_send_all_activations_once_and_many_nearly_twice(model, tokens)
 
 
 def test_gpus_talk_over_their_fabric_or_over_pcie():
-    assert between(A100_80GB).bandwidth == A100_80GB.fabric
-    assert between(A10).bandwidth == PCIE_4.bandwidth
+    assert interconnect(A100_80GB).bandwidth == A100_80GB.fabric
+    assert interconnect(A10).bandwidth == PCIE_4.bandwidth
 
 
 def test_one_gpu_talks_to_nobody():
     slow = Link("slow", 1e9, latency=1e-3)
-    assert talk(QWEN2_5_7B, 8192, 1, slow) == 0
-    assert talk(QWEN2_5_7B, 8192, 2, slow) > 2 * QWEN2_5_7B.layers * 1e-3
+    assert all_reduce_time(QWEN2_5_7B, 8192, 1, slow) == 0
+    assert all_reduce_time(QWEN2_5_7B, 8192, 2, slow) > 2 * QWEN2_5_7B.layers * 1e-3
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_an_engine_with_a_link_pays_for_every_all_reduce():
     link = Link("slow", 1e9, 1e-5)
     requests = [Request(0, 1000, 3)]
     quiet, loud = (simulate(requests, Collocated(engine)) for engine in (silent, replace(silent, link=link)))
-    first = talk(QWEN2_5_7B, 1000, 4, link)
+    first = all_reduce_time(QWEN2_5_7B, 1000, 4, link)
     assert loud.ttft[0] - quiet.ttft[0] == pytest.approx(first)
-    assert loud.e2e[0] - quiet.e2e[0] == pytest.approx(first + 2 * talk(QWEN2_5_7B, 1, 4, link))
+    assert loud.e2e[0] - quiet.e2e[0] == pytest.approx(first + 2 * all_reduce_time(QWEN2_5_7B, 1, 4, link))
 
 
 def test_copied_heads_leave_room_for_fewer_tokens():

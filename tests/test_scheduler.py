@@ -38,11 +38,11 @@ def test_a_whole_prompt_runs_in_one_step_without_a_budget():
 
 
 def test_a_job_whose_prompt_was_computed_elsewhere_emits_every_token_by_decoding():
-    assert compositions([Job(0, 50, 3, remote=True)]) == [{0: "d"}] * 3
+    assert compositions([Job(0, 50, 3, num_external_tokens=50)]) == [{0: "d"}] * 3
 
 
 def test_more_decodes_than_budget_keep_prompts_waiting_but_not_for_ever():
-    jobs = [Job(i, 1, 4, remote=True) for i in range(3)] + [Job(3, 5, 1)]
+    jobs = [Job(i, 1, 4, num_external_tokens=1) for i in range(3)] + [Job(3, 5, 1)]
     assert compositions(jobs, budget=2) == [{0: "d", 1: "d", 2: "d"}] * 4 + [{3: 2}, {3: 2}, {3: 1}]
 
 
@@ -84,7 +84,7 @@ def test_textbook_respects_a_later_arrival_only_after_the_one_before_it():
 @pytest.mark.parametrize("steps", [1, 2])
 def test_part_of_a_run_can_be_kept(steps):
     scheduler = textbook(Limits(10, 4, blocks=1))
-    scheduler.add(Job(0, 5, 4, remote=True))
+    scheduler.add(Job(0, 5, 4, num_external_tokens=5))
     plan = scheduler.plan()
     assert plan.steps == 4
     scheduler.repeat(plan, steps - 1, ahead=False)

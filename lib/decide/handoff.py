@@ -8,7 +8,7 @@ from lib.decide.case import Case
 from lib.decide.layouts import apart, passes, traces
 from lib.decide.questions import gaps_alone
 from lib.goodput import mean_of, met
-from lib.trace import Trace
+from lib.simulator import Trace
 
 
 def handoff_limit(case: Case, n_prefill: int) -> float | None:

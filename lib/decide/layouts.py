@@ -8,13 +8,20 @@ from operator import mul
 
 from lib import parallelism
 from lib.decide.case import Case
-from lib.deployment import Collocated, Deployment, Disaggregated, Pull, least_loaded
-from lib.engine import Engine
 from lib.goodput import SLO, Workload, attainment, mean_of
 from lib.hardware import A100_80GB, GPU, Link
 from lib.scheduler import vllm
-from lib.simulator import percentile, simulate
-from lib.trace import Trace
+from lib.simulator import (
+    Collocated,
+    Deployment,
+    Disaggregated,
+    Engine,
+    Pull,
+    Trace,
+    least_loaded,
+    percentile,
+    simulate,
+)
 
 GIB = 2**30
 
@@ -59,7 +66,7 @@ def engine(case: Case, budget: int | None = None) -> Engine:
         efficiency=case.efficiency,
         policy=vllm,
         asynchronous=True,
-        link=parallelism.between(case.gpu) if case.tensor_parallel > 1 else None,
+        link=parallelism.interconnect(case.gpu) if case.tensor_parallel > 1 else None,
     )
 
 

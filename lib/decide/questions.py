@@ -6,13 +6,10 @@ from math import inf
 
 from lib.decide.case import Case
 from lib.decide.layouts import apart, default_limits, engine, passes, share, together, traces
-from lib.deployment import Collocated
-from lib.engine import Engine, prices
 from lib.goodput import SLO, mean_of
 from lib.kv_cache import BLOCK_TOKENS
 from lib.parallelism import USABLE_MEMORY
-from lib.simulator import simulate
-from lib.trace import Trace
+from lib.simulator import Collocated, Engine, Trace, simulate
 from lib.workload import Request
 
 STAY = "stay collocated"
@@ -149,7 +146,7 @@ def context_grows(case: Case) -> Fork:
 
 def prefill_seconds(one: Engine, tokens: int, prompt: int) -> float:
     """Return the seconds in which an engine computes the last tokens of a prompt, in one step."""
-    return prices(one).seconds(((tokens, prompt - tokens),), 0, 0)
+    return one.step_seconds(((tokens, prompt - tokens),))
 
 
 def reason(case: Case, seen: Verdict, limit: float | None) -> str:

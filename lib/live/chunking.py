@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lib.engine import Engine, prices
 from lib.hardware import L40S
 from lib.kv_cache import BLOCK_TOKENS
 from lib.live import Answer, Number, Refused, calculates, line, points, rule, short
 from lib.models import QWEN2_5_7B
+from lib.simulator import Engine
 
 ENGINE = Engine(QWEN2_5_7B, L40S)
 ROOM = (ENGINE.blocks - 1) * BLOCK_TOKENS  # tokens
@@ -28,7 +28,7 @@ def chunking(budget: int, streams: int, context: int, prompt: int) -> Answer:
         raise Refused(
             {"context": f"context={context:,} does not fit; use at most {ROOM // streams:,} tokens"}
         )
-    plain = 1e3 * prices(ENGINE).seconds((), streams, streams * context)
+    plain = 1e3 * ENGINE.step_seconds((), streams, streams * context)
     own = chunks(budget, streams, context, prompt)
     whole = [ms for tokens, ms in own if tokens == own[0][0]]
     swept = {
@@ -86,7 +86,7 @@ def chunks(budget: int, streams: int, context: int, prompt: int) -> list[tuple[i
     steps, past = [], 0
     while past < prompt:
         tokens = min(budget - streams, prompt - past)
-        seconds = prices(ENGINE).seconds(((tokens, past),), streams, streams * context)
+        seconds = ENGINE.step_seconds(((tokens, past),), streams, streams * context)
         steps.append((tokens, 1e3 * seconds))
         past += tokens
     return steps

@@ -9,20 +9,21 @@ The words used, here and in all columns of a trace (seconds):
 - **TPOT**, time per output token: a request's mean gap, (last token - first token) / (tokens - 1).
 - **Worst gap**: a request's longest one, the pause that its reader notices.
 - **E2E**: from arrival to last token.
+
+Not here: what the engines did, run by run (`log`), and targets for latencies (`lib.goodput`).
 """
 
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from math import floor, fsum, inf, nextafter
+from typing import NamedTuple
 
-from lib.deployment import Deployment
-from lib.engine import Prices
-from lib.gaps import Gaps
-from lib.log import NOWHERE, Log, Notes, Run, Span
+from lib.simulator.deployment import Deployment
+from lib.simulator.log import NOWHERE, Log, Notes, Run, Span
 from lib.workload import Request
 
 
@@ -42,48 +43,18 @@ class Step:
     preempted: tuple[int, ...] = ()
 
 
-FEW = 4  # of the longest gaps of a request are looked for one by one
+class Moments(NamedTuple):
+    """When one request got how far, in the order of its way; and seconds that its history took back."""
 
-
-class _Longest:
-    """Looks for the longest steps of runs of one engine; some of what it has found lately it keeps."""
-
-    def __init__(self, prices: Prices, log: Log) -> None:
-        self.prices = prices
-        self.log = log
-        sample = sorted(log.longest[:: len(log) // 1000 + 1])
-        self.least = sample[len(sample) * 7 // 10] if sample else inf
-        self.big = array("q", [run for run, longest in enumerate(log.longest) if longest >= self.least])
-        self.unfolded: dict[int, list[float]] = {}
-
-    def of(self, first: int, last: int, top: int) -> list[float]:
-        """The `top` longest steps of the runs from `first` on, in order, without the first step of all.
-
-        That one emitted a request's first token, and ends no gap. Three runs in ten have a step of at least
-        `least` seconds. As a rule that is where the longest are; else all runs are looked at.
-        """
-        runs: Sequence[int] = self.big[bisect_left(self.big, first) : bisect_right(self.big, last)]
-        found = self.steps(runs, first)
-        if len(found) < top or found[-top] < self.least:
-            found = self.steps(range(first, last + 1), first)
-        return found[-top:]
-
-    def steps(self, runs: Sequence[int], first: int) -> list[float]:
-        """The last few steps of all these runs, in order, but for the first step of run `first`."""
-        found: list[float] = []
-        for run in runs:
-            found += self.unfolded.get(run) or self.unfold(run)
-        if runs and runs[0] == first and self.log.steps[first] <= FEW:
-            found.remove(self.log.shortest[first])
-        found.sort()
-        return found
-
-    def unfold(self, run: int) -> list[float]:
-        """The last few steps of a run."""
-        if len(self.unfolded) > 1000:
-            self.unfolded.clear()
-        self.unfolded[run] = list(self.log.seconds(run, self.prices, FEW))
-        return self.unfolded[run]
+    arrival: float
+    prefill_start: float
+    prefill_end: float
+    copy_start: float
+    copy_end: float
+    decode_queue: float
+    decode_start: float
+    first_token: float
+    way_back: float
 
 
 STARTS = ("prefill_start", "back_start", "copy_start", "decode_start")
@@ -101,15 +72,14 @@ class Trace:
         self,
         requests: tuple[Request, ...],
         deployment: Deployment,
-        logs: Sequence[tuple[str, Prices, Log]],
+        logs: Sequence[tuple[str, Log]],
         notes: Notes,
         until: float = inf,
     ) -> None:
         self.requests = requests
         self.deployment = deployment
-        self.roles = tuple([role for role, _, _ in logs])
-        self._prices = tuple([prices for _, prices, _ in logs])
-        self._logs = [log for _, _, log in logs]
+        self.roles = tuple([role for role, _ in logs])
+        self.runs = [log for _, log in logs]  # of each engine
         self._notes = notes
         if until < inf:
             self._forget(until)
@@ -117,21 +87,20 @@ class Trace:
     def _forget(self, until: float) -> None:
         """Leave out what happens later: steps that end later, too."""
         notes = self._notes
-        for engine, log in enumerate(self._logs):
-            kept, steps, cut = len(log), 0, None
+        for engine, log in enumerate(self.runs):
+            kept, steps = len(log), 0
             while kept and not steps:
                 kept -= 1
-                steps = bisect_right(self._ends(engine, kept), until)
-            if steps:
-                cut = log[kept]._replace(steps=steps, seconds=self._seconds(engine, kept)[:steps])
-            self._logs[engine] = log.until(kept, cut)
+                steps = bisect_right(_ends(log[kept]), until)
+            cut = [log[kept]._replace(seconds=log[kept].seconds[:steps])] if steps else []
+            self.runs[engine] = log[:kept] + cut
         for row in range(len(self)):
             spans = notes.spans(row)
             notes.engine[row] = NOWHERE
             notes.earlier.pop(row, None)
             for engine, first, last in spans:
-                if first < len(self._logs[engine]):
-                    notes.span(row, engine, first, min(last, len(self._logs[engine]) - 1))
+                if first < len(self.runs[engine]):
+                    notes.span(row, engine, first, min(last, len(self.runs[engine]) - 1))
         for name in STARTS + ENDS:
             column = getattr(notes, name)
             last_moment = until if name in ENDS else nextafter(until, -inf)  # what starts then is not played
@@ -163,7 +132,7 @@ class Trace:
     def computed_tokens(self) -> list[int]:
         """How many tokens of each prompt were computed where prompts are; after a preemption, once more."""
         computed = [0] * len(self)
-        for role, log in zip(self.roles, self._logs, strict=True):
+        for role, log in zip(self.roles, self.runs, strict=True):
             for run in log if role != "decode" else ():
                 for row, tokens, _ in run.chunks:
                     computed[row] += tokens * run.steps
@@ -220,11 +189,6 @@ class Trace:
         return list(self._notes.finish)
 
     @cached_property
-    def runs(self) -> list[list[Run]]:
-        """For each engine its runs."""
-        return [list(log) for log in self._logs]
-
-    @cached_property
     def spans(self) -> list[Sequence[Span]]:
         """For each request where it emitted tokens: one span, and one more whenever it lost its place."""
         return [self._notes.spans(row) for row in range(len(self))]
@@ -254,27 +218,18 @@ class Trace:
         for the correctly rounded sum, `math.fsum`. Where prefill pulls from decode, `way back` is that pull
         and not in the queue.
         """
-        names = ["queue", "prefill", "transfer", "notice", "decode queue", "first step"]
-        if self.deployment.pull and self.deployment.pull.bidirectional:
-            names.append("way back")
-        before = [self.arrival, self.prefill_start, self.prefill_end, self.copy_start]
-        after = [self.copy_end, self.decode_queue, self.decode_start, self.first_token]
+        rows = [_parts(moments) for moments in self._way()]
+        names = list(rows[0]) if self.deployment.way.bidirectional else list(rows[0])[:-1]
+        return {name: [row[name] for row in rows] for name in names}
+
+    def _way(self) -> Iterator[Moments]:
+        """When each request got how far."""
         back = [
             end - start if start < inf else 0.0
             for start, end in zip(self.back_start, self.back_end, strict=True)
         ]
-        rows = []
-        for arrival, start, done, leaves, ends, known, joins, first, way in zip(
-            *before, *after, back, strict=True
-        ):
-            if first == inf:
-                rows.append([inf] * len(names))
-                continue
-            queue = start - arrival - way
-            later = [ends - leaves, known - ends, (leaves - done) + (joins - known), first - joins, way]
-            prefill = fsum([first - arrival, -queue, *[-part for part in later]])
-            rows.append([queue, prefill, *later])
-        return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+        columns = [getattr(self, name) for name in Moments._fields[:-1]]
+        return map(Moments, *columns, back)
 
     @cached_property
     def e2e(self) -> list[float]:
@@ -294,7 +249,7 @@ class Trace:
     def worst_gap(self) -> list[float]:
         """Longest gap between two tokens: 0 for one token, infinite if unfinished."""
         notes = self._notes
-        longest, steps = [list(log.longest) for log in self._logs], [log.steps for log in self._logs]
+        longest = [[run.seconds[-1] for run in log] for log in self.runs]
         worst = []
         for row, end in enumerate(notes.finish):
             if end == inf:
@@ -302,40 +257,18 @@ class Trace:
                 continue
             engine, first, last = notes.engine[row], notes.first[row], notes.last[row]
             gap = max(longest[engine][first + 1 : last + 1], default=0.0)
-            if steps[engine][first] > 1:  # else it only has the step that emitted the first token
+            if self.runs[engine][first].steps > 1:  # else it only has the step that emitted the first token
                 gap = max(gap, longest[engine][first])
             if row in notes.earlier:
                 gap = max(gap, *self._longer_ago(row))
             worst.append(gap)
         return worst
 
-    def own_itl(self, q: float) -> list[float]:
-        """Each request's percentile `q` of its own gaps: 0 for one token, infinite if unfinished."""
-        found: list[float] = []
-        worst: list[float] = []
-        notes, before = self._notes, 0
-        steps = [_Longest(*log) for log in zip(self._prices, self._logs, strict=True)]
-        columns = (notes.finish, self.requests, notes.engine, notes.first, notes.last)
-        for row, (end, request, engine, first, last) in enumerate(zip(*columns, strict=True)):
-            count = request.output_tokens - 1
-            if end == inf or not count:
-                found.append(inf if end == inf else 0.0)
-                worst.append(found[-1])
-                continue
-            if count != before:
-                (rank, share), before = _rank(count, q), count
-            top = count - rank  # so many of the longest gaps are enough
-            if top > FEW or row in notes.earlier:
-                longest: Sequence[float] = sorted(self._own_gaps(row))[-top:]
-            else:
-                longest = steps[engine].of(first, last, top)
-            found.append(_between(longest[0], longest[1], share) if share else longest[0])
-            worst.append(longest[-1])
-        self.__dict__.setdefault("worst_gap", worst)  # found by the way
-        return found
-
     def itl_within(self, limit: float, q: float) -> list[bool]:
-        """For each request whether its `own_itl(q)` is at most the limit: its longer gaps are counted."""
+        """For each request whether the percentile `q` of its own gaps is at most the limit.
+
+        True with one token, false if unfinished. Its longer gaps are counted, and only few are looked at.
+        """
         found = []
         for row, (request, end, over) in enumerate(
             zip(self.requests, self._notes.finish, self.gaps_over(limit), strict=True)
@@ -356,24 +289,15 @@ class Trace:
     def gaps_over(self, limit: float) -> list[int]:
         """For each request how many of its gaps are longer than the limit."""
         behind = []  # for each engine how many steps are longer, before each of its runs
-        for engine, log in enumerate(self._logs):
-            over = [
-                0
-                if longest <= limit
-                else steps
-                if shortest > limit
-                else steps - bisect_right(self._seconds(engine, run), limit)
-                for run, (steps, shortest, longest) in enumerate(
-                    zip(log.steps, log.shortest, log.longest, strict=True)
-                )
-            ]
+        for log in self.runs:
+            over = [run.steps - bisect_right(run.seconds, limit) for run in log]
             behind.append(list(accumulate(over, initial=0)))
         counts = []
         for row in range(len(self)):
             count = sum([gap > limit for gap in self._without(row)])
             for engine, first, last in self._notes.spans(row):
                 longer = behind[engine]
-                count += longer[last + 1] - longer[first] - (self._logs[engine].shortest[first] > limit)
+                count += longer[last + 1] - longer[first] - (self.runs[engine][first].seconds[0] > limit)
             counts.append(count)
         return counts
 
@@ -381,42 +305,46 @@ class Trace:
         """All gaps of a request, in no order."""
         gaps = self._without(row)
         for engine, first, last in self._notes.spans(row):
-            gaps += self._seconds(engine, first)[1:]
-            for number in range(first + 1, last + 1):
-                gaps += self._seconds(engine, number)
+            runs = self.runs[engine][first : last + 1]
+            gaps += list(chain.from_iterable([run.seconds for run in runs]))
+            gaps.remove(runs[0].seconds[0])  # that one emitted the first token of the span
         return gaps
 
     def _longer_ago(self, row: int) -> list[float]:
         """Gaps of a request that lost its place: the longest of each span but the last, and those between."""
         gaps: list[float] = []
         for engine, first, last in self._notes.earlier[row]:
-            log = self._logs[engine]
-            gaps += log.longest[first + 1 : last + 1]
-            gaps += [log.longest[first]] * (log.steps[first] > 1)
+            runs = self.runs[engine][first : last + 1]
+            gaps += [run.seconds[-1] for run in runs[1:]]
+            gaps += [runs[0].seconds[-1]] * (runs[0].steps > 1)
         return gaps + self._without(row)
 
     def _without(self, row: int) -> list[float]:
         """Gaps of a request during which it had lost its place."""
         return [
-            self._ends(after.engine, after.first)[0] - self._ends(before.engine, before.last)[-1]
+            _ends(self.runs[after.engine][after.first])[0] - _ends(self.runs[before.engine][before.last])[-1]
             for before, after in pairwise(self._notes.spans(row))
         ]
 
     @cached_property
-    def _gaps(self) -> Gaps:
-        """All gaps. One is as long as the step that ends it, unless its owner lost its place in between."""
-        shown = [engine for engine, role in enumerate(self.roles) if role != "prefill"]
-        single = [gap for row in self._notes.earlier for gap in self._without(row)]
-        return Gaps([(self._prices[i], self._logs[i]) for i in shown], single)
+    def pooled_gaps(self) -> list[tuple[float, int]]:
+        """All gaps of all requests as (seconds, how many), sorted; a step's length is the gap it ends.
 
-    def _seconds(self, engine: int, number: int) -> Sequence[float]:
-        """The length of each step of a run."""
-        return self._logs[engine].seconds(number, self._prices[engine])
+        One is as long as the step that ends it, unless its owner lost its place in between.
+        """
+        counts = Counter([gap for row in self._notes.earlier for gap in self._without(row)])
+        for role, log in zip(self.roles, self.runs, strict=True):
+            for run in log if role != "prefill" else ():
+                if run.batch:
+                    for length in run.seconds:
+                        counts[length] += run.batch
+                    counts[run.seconds[0]] -= run.joined
+        return sorted([(length, count) for length, count in counts.items() if count])
 
-    def _ends(self, engine: int, number: int) -> list[float]:
-        """End of each step of a run."""
-        log = self._logs[engine]
-        return list(accumulate(self._seconds(engine, number), initial=log.start[number]))[1:]
+    @cached_property
+    def _ranks(self) -> list[int]:
+        """For each length of gaps how many are as long or shorter."""
+        return list(accumulate([count for _, count in self.pooled_gaps]))
 
     def steps(self) -> Iterator[Step]:
         """Every step of every engine, engine by engine, in order of time."""
@@ -435,7 +363,7 @@ class Trace:
         for number, run in enumerate(runs):
             emitting |= {row: (last, count) for row, last, count in starts.get(number, ())}
             begin = run.start
-            for step, end in enumerate(self._ends(engine, number)):
+            for step, end in enumerate(_ends(run)):
                 chunks = {row: (tokens, past + step * tokens) for row, tokens, past in run.chunks}
                 decodes = {
                     row: self.requests[row].prompt_tokens + count - 1
@@ -451,11 +379,11 @@ class Trace:
     def _clocks(self) -> list[tuple[list[float], list[int]]]:
         """For each engine the ends of all its steps, and where each run's begin in that list."""
         clocks = []
-        for engine, runs in enumerate(self.runs):
+        for runs in self.runs:
             ends: list[float] = []
             begins = [0]
-            for number in range(len(runs)):
-                ends += self._ends(engine, number)
+            for run in runs:
+                ends += _ends(run)
                 begins.append(len(ends))
             clocks.append((ends, begins))
         return clocks
@@ -475,14 +403,10 @@ class Trace:
         """For each request the gaps between its tokens, in order (ITL, one by one)."""
         return [[b - a for a, b in pairwise(times)] for times in self.emitted()]
 
-    @cached_property
-    def pooled_gaps(self) -> list[tuple[float, int]]:
-        """All gaps of all requests as (seconds, how many), sorted; a step's length is the gap it ends."""
-        return sorted([(length, count) for length, count in self._gaps.everything().items() if count])
-
     def itl(self, q: float) -> float:
         """Percentile `q` of the pooled gaps."""
-        return _interpolated(self._gaps.at, self._gaps.count, q)
+        ranks, gaps = self._ranks, self.pooled_gaps
+        return _interpolated(lambda rank: gaps[bisect_right(ranks, rank)][0], ranks[-1] if ranks else 0, q)
 
     def share_with_prefill(self, tokens: int = 1) -> float:
         """Share of the pooled gaps whose step also computes at least `tokens` tokens of prompts."""
@@ -493,7 +417,30 @@ class Trace:
             for run in runs
             if run.chunks and sum([chunk for _, chunk, _ in run.chunks]) >= tokens
         ]
-        return sum(slowed) / self._gaps.count
+        return sum(slowed) / self._ranks[-1]
+
+
+def _ends(run: Run) -> list[float]:
+    """End of each step of a run."""
+    return list(accumulate(run.seconds, initial=run.start))[1:]
+
+
+def _parts(at: Moments) -> dict[str, float]:
+    """Where a first token's time went; what rounding leaves over is prefill's."""
+    names = ("queue", "prefill", "transfer", "notice", "decode queue", "first step", "way back")
+    if at.first_token == inf:
+        return dict.fromkeys(names, inf)
+    parts = dict.fromkeys(names, 0.0)
+    parts |= {
+        "queue": at.prefill_start - at.arrival - at.way_back,
+        "transfer": at.copy_end - at.copy_start,
+        "notice": at.decode_queue - at.copy_end,
+        "decode queue": (at.copy_start - at.prefill_end) + (at.decode_start - at.decode_queue),
+        "first step": at.first_token - at.decode_start,
+        "way back": at.way_back,
+    }
+    parts["prefill"] = fsum([at.first_token - at.arrival, *[-part for part in parts.values()]])
+    return parts
 
 
 def percentile(values: Sequence[float] | Sequence[tuple[float, int]], q: float) -> float:

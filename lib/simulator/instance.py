@@ -1,4 +1,8 @@
-"""One engine at work, step by step: what it is sent, what its scheduler composes, how long that takes."""
+"""One engine at work, step by step: what it is sent, what its scheduler composes, how long that takes.
+
+The obvious version, with every rule left to the scheduler; `fast_forward` plays the same in longer strides.
+Not here: what passes between engines (`fleet`), the rules (`lib.scheduler`), the price of a step (`engine`).
+"""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -6,51 +10,56 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate
-from math import ceil, inf
+from math import inf
 
-from lib.deployment import Pool
-from lib.engine import Shapes, prices
-from lib.leases import Leases
-from lib.log import Log, Notes, Run, Span
-from lib.scheduler import VLLM, Job, Plan, Scheduler, vllm
+from lib.scheduler import Job, Plan
+from lib.simulator.deployment import Pool
+from lib.simulator.engine import Shapes, step_cost
+from lib.simulator.log import Log, Notes, Run, Span
 
-Copy = Callable[["Instance", Job], float]
+StartPull = Callable[["Instance", Job], float]
+Noticed = list[tuple[Callable[[Job], None], Job]]  # what the scheduler will do when it is notified
 
 
 class Instance:
-    """One engine at work: its mail, its scheduler, and a log of what it ran."""
+    """One engine at work: its arrivals, its scheduler, and a log of what it ran."""
 
     def __init__(
-        self, number: int, pool: Pool, notes: Notes, copy: Copy, idle_poll: float, jump: bool
+        self, number: int, pool: Pool, notes: Notes, start_pull: StartPull, idle_poll: float, jump: bool
     ) -> None:
         self.number = number
         self.role = pool.role
         self.engine = pool.engine
         self.notes = notes
         self.jump = jump
-        self.copy = copy  # starts a job's copy to here, and says when it will have ended
+        self.start_pull = start_pull  # starts a job's copy to here, and says when it will have ended
         self.idle_poll = idle_poll
-        self.prices = prices(pool.engine)
-        limits = pool.engine.limits
-        leases = jump and pool.engine.policy is vllm and limits.prefix_caching
-        self.scheduler: Scheduler = VLLM(limits, Leases) if leases else pool.engine.policy(limits)
-        self.mail: deque[tuple[float, Job]] = deque()  # what will have arrived when its time comes
+        self.cost = step_cost(pool.engine)
+        self.scheduler = pool.engine.policy(pool.engine.limits)
+        self.arrivals: deque[tuple[float, Job]] = deque()  # what will have arrived when its time comes
         self.received = 0
         self.done: list[tuple[float, Job]] = []  # what others will want to know of
         self.ended = array("d")  # when requests were finished here
         self.now = 0.0  # when the next step can start
-        self.queued: Plan | None = None  # asynchronously: composed while the step before it ran
-        self.copies: list[tuple[float, int, Job]] = []  # (end, request, job) under way to or from here
-        self.again = False  # a composition that has only taken places away is followed by another
-        self.seen: list[Job] = []  # whose copy the queued step has found complete
+        self.in_flight: deque[Plan] = deque(maxlen=1 + self.engine.asynchronous)  # composed, not yet run
+        self.pulls: list[tuple[float, int, Job]] = []  # (end, request, job) of copies to here
+        self.retained: list[tuple[float, int, Job]] = []  # when blocks are given up that jobs have retained
+        self.release_times: dict[Job, float] = {}  # what of that still holds
+        self.noticed: Noticed = []  # what the step composed last has found complete
         self.resting = False  # nothing to run, as far as is known
-        self.log = Log()
+        self.log: Log = []
         self.open: dict[int, tuple[int, int]] = {}  # first and latest run in which one has emitted lately
 
     def receive(self, time: float, job: Job) -> None:
         """Hand over a job that arrives then; in order of time, and before `run` has got that far."""
-        self.mail.append((time, job))
+        self.arrivals.append((time, job))
         self.received += 1
+
+    def release_at(self, job: Job, time: float) -> None:
+        """The blocks that a job has retained are given up then, and no sooner."""
+        if self.release_times.get(job) != time:
+            self.release_times[job] = time
+            heappush(self.retained, (time, job.request, job))
 
     def load(self, now: float) -> int:
         """Requests waiting or running at that time."""
@@ -62,34 +71,40 @@ class Instance:
         if self.resting and not self.rest(until):
             return
         while self.now < until:
-            if not self.queued:
-                self.tell(self.seen)  # what a step without work has found is known at once
-                self.seen = []
-                self.compose()
-            if self.queued:
-                self.play(self.queued, until)
-            elif not self.seen and not self.again and not self.rest(until):
+            again = False
+            if not self.in_flight:
+                self.notify(self.noticed)  # what a step without work has found is known at once
+                self.noticed = []
+                again = self.compose()
+            if self.in_flight:
+                self.play(until)
+            elif not self.noticed and not again and not self.rest(until):
                 return
 
-    def compose(self) -> None:
-        """Queue the next step as seen from now, and hand it to the worker, which looks for copies."""
-        while self.mail and self.mail[0][0] <= self.now:
-            self.scheduler.add(self.mail.popleft()[1])
+    def compose(self) -> bool:
+        """Compose the next step as seen from now, and hand it to the worker, which looks for copies.
+
+        True where that has only taken places away, and another composition has to follow.
+        """
+        while self.arrivals and self.arrivals[0][0] <= self.now:
+            self.scheduler.add(self.arrivals.popleft()[1])
         plan = self.scheduler.plan()
-        self.queued = plan if plan and (plan.chunks or plan.decodes) else None
-        self.again = bool(plan and plan.preempted and not self.queued)
+        runs = plan is not None and bool(plan.chunks or plan.decodes)
         for job in plan.preempted if plan else ():
             self.close(job)
-        self.seen += self.look()
+        self.look()
         for job in plan.copies if plan else ():
-            end = self.copy(self, job)
-            if job.copying:
-                heappush(self.copies, (end, job.request, job))
+            end = self.start_pull(self, job)
+            if job.waiting_for_remote_kvs:
+                heappush(self.pulls, (end, job.request, job))
+        if plan and runs:
+            self.in_flight.append(plan)
+        return bool(plan and plan.preempted and not runs)
 
-    def play(self, plan: Plan, until: float) -> None:
-        """Run the plan, repeated until something arrives, and note what came of it."""
-        seen, self.seen, self.queued = self.seen, [], None
-        run, ends = self.time(plan._replace(steps=1) if seen else plan, until)
+    def play(self, until: float) -> None:
+        """Run the plan that is next, repeated until something arrives, and note what came of it."""
+        plan, noticed, self.noticed = self.in_flight[0], self.noticed, []
+        run, ends = self.time(plan._replace(steps=1) if noticed else plan, until)
         self.note(plan, run, ends)
         if run.steps > 1:
             self.scheduler.repeat(plan, run.steps - 1, self.engine.asynchronous)
@@ -97,20 +112,31 @@ class Instance:
             self.now = ends[-2]
             self.compose()
         self.now = ends[-1]
+        self.in_flight.popleft()
         for job in self.scheduler.advance(plan):
             self.ended.append(self.now)
             self.close(job)
-            if self.role == "prefill" or job.kept:
+            if self.role == "prefill" or job.retained:
                 self.done.append((self.now, job))
             if self.role != "prefill":
                 self.notes.finish[job.request] = self.now
-        self.tell(seen)
-        if seen and self.queued:
-            self.queued = self.queued._replace(steps=1)  # what was composed before knew less
+        self.notify(noticed)
+        if noticed and self.in_flight:
+            self.in_flight[0] = self.in_flight[0]._replace(steps=1)  # what was composed before knew less
+
+    def next_release(self) -> float:
+        """When the next blocks are given up that a job has retained."""
+        while self.retained and self.release_times.get(self.retained[0][2]) != self.retained[0][0]:
+            heappop(self.retained)
+        return self.retained[0][0] if self.retained else inf
+
+    def next_copy(self) -> float:
+        """When the next copy ends, to here or from here."""
+        return min(self.pulls[0][0] if self.pulls else inf, self.next_release())
 
     def coming(self) -> float:
         """When the next request arrives or the next copy ends."""
-        return min(self.mail[0][0] if self.mail else inf, self.copies[0][0] if self.copies else inf)
+        return min(self.arrivals[0][0] if self.arrivals else inf, self.next_copy())
 
     def next(self) -> float:
         """When the next step can be composed, or the next thing happens that is known of."""
@@ -123,7 +149,8 @@ class Instance:
 
     def ahead(self) -> float:
         """When a worker that has nothing to do looks again."""
-        return max(self.coming(), self.now + self.idle_poll) if self.copies else self.coming()
+        watching = self.next_copy() < inf
+        return max(self.coming(), self.now + self.idle_poll) if watching else self.coming()
 
     def rest(self, until: float) -> bool:
         """Nothing to run: wait for the next event; False if that is not before `until`."""
@@ -144,20 +171,18 @@ class Instance:
             chunks = tuple([(chunk.job.request, chunk.tokens, chunk.past) for chunk in plan.chunks])
             shapes = tuple([(chunk.tokens, chunk.past) for chunk in plan.chunks if not chunk.single])
         batch = len(plan.decodes) + len(chunks) - len(shapes)
-        context = self.prices.context(batch, plan.context)
+        context = self.cost.context(batch, plan.context)
         steps, coming = plan.steps if self.jump else 1, self.coming()
-        horizon = min(until, coming)
-        if steps > 1 and horizon < inf:
-            first = self.prices.seconds(shapes, batch, context)
-            steps = max(1, min(steps, ceil((horizon - self.now) / first) + self.engine.asynchronous))
-        seconds = list(self.prices.durations(shapes, batch, context, steps))
+        within = min(until, coming) - self.now
+        seconds = array("d", self.cost.durations(shapes, batch, context, steps, within))
+        steps = len(seconds)
         ends = list(accumulate(seconds, initial=self.now))
         if steps > 1:
             composed = bisect_left(ends, coming) + self.engine.asynchronous
             del ends[min(composed, bisect_left(ends, until)) + 1 :]
         preempted = tuple([job.request for job in plan.preempted]) if plan.preempted else ()
         steps = len(ends) - 1
-        return Run(self.now, steps, chunks, shapes, batch, context, 0, preempted, seconds[:steps]), ends
+        return Run(self.now, chunks, batch, 0, preempted, seconds[:steps]), ends
 
     def note(self, plan: Plan, run: Run, ends: Sequence[float]) -> None:
         """Log a run, and what it is to the requests in it."""
@@ -176,7 +201,7 @@ class Instance:
             self.close(job)
             self.open[job.request] = (number, number)
             joined += job in plan.decodes
-        self.log.add(run._replace(joined=joined) if joined else run)
+        self.log.append(run._replace(joined=joined) if joined else run)
 
     def close(self, job: Job) -> None:
         """The span in progress of a job has ended."""
@@ -198,19 +223,22 @@ class Instance:
             for row, span in self.open.items():
                 yield row, Span(self.number, *span)
 
-    def look(self) -> list[Job]:
-        """Whose copy has ended by now."""
-        found = []
-        while self.copies and self.copies[0][0] <= self.now:
-            found.append(heappop(self.copies)[2])
-        return found
+    def look(self) -> None:
+        """Notice which copies have ended by now, to here, and of what was retained here."""
+        while self.pulls and self.pulls[0][0] <= self.now:
+            self.noticed.append((self.arrived, heappop(self.pulls)[2]))
+        while self.next_release() <= self.now:
+            job = heappop(self.retained)[2]
+            del self.release_times[job]
+            self.noticed.append((self.scheduler.free, job))
 
-    def tell(self, jobs: Sequence[Job]) -> None:
-        """The scheduler learns now that these copies have ended: those to here, and those of kept blocks."""
-        for job in jobs:
-            if not job.copying:
-                self.scheduler.free(job)
-                continue
-            if self.role == "decode":
-                self.notes.decode_queue[job.request] = self.now
-            self.scheduler.arrived(job)
+    def notify(self, noticed: Noticed) -> None:
+        """The scheduler learns now what has been noticed."""
+        for learn, job in noticed:
+            learn(job)
+
+    def arrived(self, job: Job) -> None:
+        """A job's copy is here, as far as the scheduler is concerned."""
+        if self.role == "decode":
+            self.notes.decode_queue[job.request] = self.now
+        self.scheduler.arrived(job)

@@ -1,0 +1,281 @@
+"""Engines: a copy of a model on one or more GPUs, the rules by which it fills its steps, what those cost.
+
+All that a step costs is decided here, `Engine.step_seconds`. Not here: the rules themselves
+(`lib.scheduler`), and an engine at work (`instance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache, partial, reduce
+from itertools import repeat
+from math import ceil, floor, inf
+from typing import Protocol
+
+from lib import checks, parallelism
+from lib.hardware import GPU, Link
+from lib.kv_cache import BLOCK_TOKENS
+from lib.models import Model
+from lib.parallelism import USABLE_MEMORY
+from lib.roofline import (
+    NO_WORK,
+    PUBLISHED,
+    Efficiency,
+    Work,
+    WorkPrice,
+    decode_uneven,
+    prefill,
+    step_time,
+    step_work,
+)
+from lib.scheduler import Limits, Policy, textbook
+
+SURELY = 1e-12  # seconds, more than rounding can be wrong by
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One copy of a model on `tensor_parallel` GPUs, with the rules by which it fills its steps.
+
+    - `token_budget`: tokens a step may compute; None: no limit, every prompt whole.
+    - `max_num_seqs`: requests in progress at once.
+    - `kv_blocks`: cache blocks of 16 tokens, of which one is never used; None: what fits in 90 % of the
+      memory beside the weights.
+    - `price`, `efficiency`: seconds of a step from its work, `price(work, gpu, efficiency)`, which tensor
+      parallelism divides (`parallelism.divide`); or a `Price`, from its composition.
+    - `link`: over which the GPUs add up their results, adding to every step; None: that is left out.
+    - `decode_context`: None: a decode pays for its own context; a number: every decode pays for that many
+      tokens, as in the review (8,192 + 128 at every step of every answer).
+    - `policy`: `scheduler.textbook`, `scheduler.vllm` or another of that form.
+    - `asynchronous`: the next step is composed when one starts, not when it ends: an arrival misses the step
+      that is already queued.
+    - `prefix_caching`, `long_prefill_token_threshold` (0: off): as in `scheduler.VLLM`.
+    """
+
+    model: Model
+    gpu: GPU
+    tensor_parallel: int = 1
+    token_budget: int | None = 2048
+    max_num_seqs: int = 256
+    kv_blocks: int | None = None
+    price: Price | WorkPrice = step_time
+    efficiency: Efficiency = PUBLISHED
+    decode_context: int | None = None
+    policy: Policy = textbook
+    asynchronous: bool = False
+    link: Link | None = None
+    prefix_caching: bool = False
+    long_prefill_token_threshold: int = 0
+
+    def __post_init__(self) -> None:
+        checks.counts("Engine", tensor_parallel=self.tensor_parallel, max_num_seqs=self.max_num_seqs)
+        for name in ("token_budget", "kv_blocks", "decode_context"):
+            if getattr(self, name) is not None:
+                checks.counts("Engine", **{name: getattr(self, name)})
+        checks.counts_or_zero("Engine", long_prefill_token_threshold=self.long_prefill_token_threshold)
+        for name in ("asynchronous", "prefix_caching", "long_prefill_token_threshold"):
+            if self.policy is textbook and getattr(self, name):
+                raise ValueError(
+                    f"Engine: {name}={getattr(self, name)!r} is not in the textbook; use policy=vllm"
+                )
+        if self.blocks < 1:
+            raise ValueError(
+                f"Engine: {self.model.name} leaves no room for a KV cache on tensor_parallel="
+                f"{self.tensor_parallel} x {self.gpu.name}; use more GPUs, larger ones or smaller weights"
+            )
+
+    def step_seconds(self, chunks: Shapes = (), batch: int = 0, context: int = 0) -> float:
+        """Seconds of a step: chunks of (tokens, past), and `batch` decodes of `context` tokens together."""
+        return step_cost(self).seconds(chunks, batch, context)
+
+    @property
+    def limits(self) -> Limits:
+        """What the policy has to respect."""
+        return Limits(
+            self.token_budget,
+            self.max_num_seqs,
+            self.blocks,
+            self.prefix_caching,
+            self.long_prefill_token_threshold,
+        )
+
+    @property
+    def blocks(self) -> int:
+        """Cache blocks of 16 tokens: as given, or as many as fit beside the weights."""
+        if self.kv_blocks is not None:
+            return self.kv_blocks
+        room = USABLE_MEMORY * self.tensor_parallel * self.gpu.memory - self.model.resident_bytes
+        copies = self.tensor_parallel / parallelism.kv_shares(self.model, self.tensor_parallel)
+        return floor(room / (BLOCK_TOKENS * self.model.kv_bytes_per_token * copies))
+
+
+Shapes = tuple[tuple[int, int], ...]  # (tokens, past) of each chunk of a step
+Chunks = tuple[tuple[int, int, int], ...]  # (request, tokens, past)
+Seconds = Callable[[Shapes, int, int], float]  # of a step: chunks, decodes, what these attend to together
+
+
+class Price(Protocol):
+    """What a step costs on an engine, whatever it is computed from.
+
+    The door for another price, one that adds up kernels, say. It is one class with this method. It is given
+    the engine, and so its model, GPU, tensor parallelism, link and efficiency, and returns a function of a
+    step's composition: `chunks` of (tokens, past), `batch` decodes, and the `context` that these attend to
+    together; seconds, with everything in them that a step takes. `Engine(price=...)` takes it, and nothing
+    else has to know of it. It must not depend on anything but these, since results are kept; and a step
+    must not get shorter when its chunks or contexts get longer, which is what a run of steps relies on.
+    """
+
+    def seconds_on(self, engine: Engine) -> Seconds:
+        """Return the seconds of steps on that engine."""
+
+
+@dataclass(frozen=True)
+class ByWork:
+    """A price from a step's FLOPs and bytes, `of(work, gpu, efficiency)`, each GPU doing its part of them.
+
+    With a link, what the GPUs add up over it comes on top. A function in `Engine.price` is taken as this.
+    """
+
+    of: WorkPrice
+
+    def seconds_on(self, engine: Engine) -> Seconds:
+        """Return the seconds of steps on that engine."""
+        model, degree = engine.model, engine.tensor_parallel
+        chunk_work = lru_cache(maxsize=1 << 14)(partial(prefill, model))
+
+        @lru_cache(maxsize=1 << 14)
+        def all_reduces(tokens: int) -> float:
+            return parallelism.all_reduce_time(model, tokens, degree, engine.link) if engine.link else 0.0
+
+        def share(work: Work) -> Work:
+            return work if degree == 1 else parallelism.divide(work, model, degree)
+
+        def seconds(chunks: Shapes, batch: int, context: int) -> float:
+            prompts = answers = NO_WORK
+            if chunks:
+                prompts = share(reduce(Work.__add__, [chunk_work(*chunk) for chunk in chunks]))
+            if batch:
+                answers = share(decode_uneven(model, batch, context))
+            work = step_work(prompts, answers, len(chunks) + batch)
+            alone = self.of(work, engine.gpu, engine.efficiency)
+            return alone + all_reduces(batch + sum([tokens for tokens, _ in chunks]))
+
+        return seconds
+
+
+class StepCost:
+    """What an engine's steps cost: `seconds` of one, `durations` of several that follow each other."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.fixed = engine.decode_context
+        self.seconds = self.seconds_on(engine)
+
+    def seconds_on(self, engine: Engine) -> Seconds:
+        """The engine's price of a step, each worked out once."""
+        price = engine.price
+        own = price.seconds_on if hasattr(price, "seconds_on") else ByWork(price).seconds_on
+        return lru_cache(maxsize=1 << 15)(own(engine))
+
+    def context(self, batch: int, own: int) -> int:
+        """What `batch` decodes that attend to `own` tokens together pay for: that, unless it is fixed."""
+        return self.fixed * batch if self.fixed else own
+
+    def later(self, chunks: Shapes, batch: int, context: int, steps: int) -> tuple[Shapes, int, int]:
+        """The step that comes `steps` later: chunks go on where they ended, every decode attends to more."""
+        moved = tuple([(tokens, past + steps * tokens) for tokens, past in chunks]) if chunks else chunks
+        return moved, batch, context if self.fixed else context + batch * steps
+
+    def durations(
+        self, chunks: Shapes, batch: int, context: int, steps: int, within: float = inf
+    ) -> Iterable[float]:
+        """Seconds of each of `steps` steps that follow each other, or of as many as begin `within` seconds.
+
+        (And of one more, which may have been composed before.)
+        """
+        first = self.seconds(chunks, batch, context)
+        steps = fewer(steps, within, first)
+        if steps == 1 or (self.fixed and not chunks):
+            return repeat(first, steps)
+        return [self.seconds(*self.later(chunks, batch, context, step)) for step in range(steps)]
+
+
+class LinearCost(StepCost):
+    """The same for `step_time` on one GPU, where FLOPs and bytes grow by the same amount with every token.
+
+    True of models without experts and windows. Nothing but speed: what a step costs is found from a few
+    coefficients, each the difference of two `roofline` works, and equals `ByWork` but for rounding.
+    """
+
+    @staticmethod
+    def holds(engine: Engine) -> bool:
+        """Whether an engine's cost is linear."""
+        plain = engine.price is step_time and engine.tensor_parallel == 1
+        return plain and not (engine.model.experts or engine.model.window)
+
+    def seconds_on(self, engine: Engine) -> Seconds:
+        """Find the coefficients."""
+        one, two = (decode_uneven(engine.model, 1, context) for context in (1, 2))
+        self.context_flops = float(two.attention_flops - one.attention_flops)
+        self.context_bytes = float(two.kv_bytes - one.kv_bytes)
+        self.decode_flops = one.flops - self.context_flops
+        self.decode_bytes = one.kv_bytes - self.context_bytes
+        self.weight_bytes = one.weight_bytes
+        first, second, later = (prefill(engine.model, *piece).flops for piece in ((1,), (2,), (1, 1)))
+        self.pair_flops = float(later - first)
+        self.token_flops = second - first - 2 * self.pair_flops
+        self.chunk_flops = first - self.token_flops - self.pair_flops
+        self.per_flop = 1 / (engine.gpu.peak_flops * engine.efficiency.compute)  # seconds
+        self.per_byte = 1 / (engine.gpu.bandwidth * engine.efficiency.bandwidth)
+        self.overhead = engine.efficiency.overhead
+        hidden = self.context_flops * self.per_flop <= self.context_bytes * self.per_byte
+        alone = self.weight_bytes * self.per_byte / (self.decode_flops * self.per_flop)
+        # with so many decodes, or fewer, a step without chunks only takes its reads' time
+        self.reading = hidden * floor(alone * (1 - SURELY))
+        return self._seconds
+
+    def _work(self, chunks: Shapes, batch: int, context: int) -> tuple[float, float]:
+        """FLOPs and bytes of a step."""
+        flops = self.decode_flops * batch + self.context_flops * context
+        for tokens, past in chunks:
+            flops += self.chunk_flops + self.token_flops * tokens
+            flops += self.pair_flops * (tokens * (2 * past + tokens + 1) // 2)
+        return flops, self.weight_bytes + self.decode_bytes * batch + self.context_bytes * context
+
+    def _seconds(self, chunks: Shapes, batch: int, context: int) -> float:
+        flops, nbytes = self._work(chunks, batch, context)
+        return max(flops * self.per_flop, nbytes * self.per_byte) + self.overhead
+
+    def durations(
+        self, chunks: Shapes, batch: int, context: int, steps: int, within: float = inf
+    ) -> Iterable[float]:
+        """Seconds of each of `steps` steps that follow each other, or as many as begin `within` seconds."""
+        flops, nbytes = self._work(chunks, batch, context)
+        first = max(flops * self.per_flop, nbytes * self.per_byte) + self.overhead
+        steps = fewer(steps, within, first)
+        if steps == 1 or (self.fixed and not chunks):
+            return repeat(first, steps)
+        more_flops = 0 if self.fixed else self.context_flops * batch
+        more_bytes = 0 if self.fixed else self.context_bytes * batch
+        for tokens, _ in chunks:
+            more_flops += self.pair_flops * tokens * tokens
+        per_flop, per_byte, overhead = self.per_flop, self.per_byte, self.overhead
+        if not chunks and batch <= self.reading:
+            return [(nbytes + more_bytes * step) * per_byte + overhead for step in range(steps)]
+        return [
+            max((flops + more_flops * step) * per_flop, (nbytes + more_bytes * step) * per_byte) + overhead
+            for step in range(steps)
+        ]
+
+
+def fewer(steps: int, within: float, first: float) -> int:
+    """So many steps, or as many as begin within so many seconds and one more if the first is the shortest."""
+    if steps == 1 or within == inf:
+        return steps
+    return max(1, min(steps, ceil(within / first) + 1))
+
+
+@lru_cache(maxsize=256)
+def step_cost(engine: Engine) -> StepCost:
+    """What the engine's steps cost, shared by all simulations with an equal engine."""
+    return LinearCost(engine) if LinearCost.holds(engine) else StepCost(engine)
