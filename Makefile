@@ -21,6 +21,7 @@ zip: book
 	@$(BIN)/python -m lib.press.build zip
 
 lab: .venv/ready
+	@$(BIN)/python -m lib.press.build check
 	@$(BIN)/jupyter lab --LabApp.app_settings_dir=$(CURDIR)/.binder/lab book/intro.md
 
 record: .venv/ready
@@ -36,7 +37,7 @@ lint: .venv/ready
 	$(BIN)/mypy
 
 mutate: .venv/ready
-	$(BIN)/python -m lib.press.mutate
+	$(BIN)/python -m tools.mutate
 
 lock: .venv/ready
 	$(BIN)/pip install -q uv

@@ -173,21 +173,6 @@ def test_an_edit_around_the_chapters_executes_none_and_is_seen(project) -> None:
     project.change("lib/press/templates/layout.html", " | {{ docstitle", " · {{ docstitle")
 
 
-def test_what_works_on_pages_from_outside_is_used_by_none() -> None:
-    chapters = "from lib.press import figures, measured, published, source, table, world"
-    code = f"{chapters}; import sys; print(*(name for name in sys.modules if name.startswith('lib.press.')))"
-    command = [sys.executable, "-c", code]
-    loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    assert "lib.press.figures" in loaded
-    assert not {name.removeprefix("lib.press.") for name in loaded} & run.AROUND
-    assert not [
-        path
-        for path in (ROOT / "book").rglob("*.md")
-        for name in run.AROUND
-        if re.search(rf"lib\.press\.{name}\b|lib\.press import .*\b{name}\b", path.read_text("utf8"))
-    ]
-
-
 @pytest.mark.parametrize("jupyter_book", [False, True], ids=["make book", "jupyter-book"])
 def test_a_number_that_moved_stops_every_build_until_it_is_reviewed(project, jupyter_book: bool) -> None:
     command = ("-m", "lib.press.build", "book")

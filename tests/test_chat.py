@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.chat import LONGEST, VOCABULARY, detokenize, generate, render, tokenize
-from lib.press import published
+from lib.page import published
 
 USER = {"role": "user", "content": "Weather in Paris?"}
 

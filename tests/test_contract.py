@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from lib.press import prose, published, records, run
+from lib.page import published
+from lib.press import contents, prose, records, run
 
 ROOT, BOOK, RECORDS = run.ROOT, records.BOOK, records.RECORDS
-TOC = (ROOT / "_toc.yml").read_text("utf8")
-PAGES = sorted(re.findall(r"^\s*(?:-\s+)?(?:root|file):\s*book/(\S+)", TOC, re.M))
+PAGES = sorted(contents.chapters())
 SECTIONS = [section for section in published.figures() if section != "meta"]  # meta says who wrote it
 
 

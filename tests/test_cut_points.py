@@ -18,7 +18,7 @@ from lib.cut_points import (
     wire_gbps,
 )
 from lib.models import DEEPSEEK_V3, NEMOTRON_3_NANO, QWEN2_5_7B
-from lib.press.published import agrees, figures
+from lib.page.published import agrees, figures
 
 CUTS, PAYLOAD = figures()["cut_points"], figures()["payload"]
 KIB, MIB = 2**10, 2**20

@@ -30,7 +30,7 @@ from lib.hardware import (
     gbps,
     in_fp8,
 )
-from lib.press.published import get
+from lib.page.published import get
 
 every_gpu = pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
 every_link = pytest.mark.parametrize("link", LINKS, ids=lambda link: link.name)

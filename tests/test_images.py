@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import cut_points, images
-from lib.press.published import agrees, figures
+from lib.page.published import agrees, figures
 
 PAYLOAD = figures()["payload"]
 MIB = 2**20

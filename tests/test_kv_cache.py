@@ -19,7 +19,7 @@ from lib.kv_cache import (
     transfer_time,
 )
 from lib.models import LLAMA_3_1_70B, MODELS, NEMOTRON_3_NANO, QWEN2_5_7B
-from lib.press.published import agrees, find, get
+from lib.page.published import agrees, find, get
 
 seconds = st.floats(0, 1e3)
 layer_counts = st.integers(1, 128)

@@ -17,8 +17,8 @@ from lib import decide as deciding
 from lib.decide import table
 from lib.live import NAMES, Choice, Number, Refused, Text, calculator
 from lib.live import decide as whole_form
-from lib.press import forms, live
-from lib.press.show import typeset
+from lib.page import forms
+from lib.page.markup import typeset
 
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 every_calculator = pytest.mark.parametrize("name", NAMES)
@@ -219,16 +219,6 @@ def test_unknown_names_are_refused():
         calculator("nothing")
     with pytest.raises(Refused, match="is no knob; use"):
         calculator(NAMES[0])(nothing=1)
-
-
-def test_what_the_browser_gets_of_lib_imports_nothing_else():
-    shipped = {path.with_suffix("").as_posix().replace("/", ".") for path in live.modules()}
-    found = set()
-    for path in live.modules():
-        if path.suffix == ".py" and "/press/" in path.as_posix():
-            found |= set(re.findall(r"^(?:from|import) (lib\.press\.\w+)", path.read_text("utf8"), re.M))
-    assert found
-    assert not {name for name in found if not any(one.endswith(name) for one in shipped)}
 
 
 # ---- in the browser

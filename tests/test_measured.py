@@ -9,9 +9,9 @@ from lib import calibration, data, goodput, measured
 from lib.hardware import L40S
 from lib.measured import ENTRIES, Figure, leaves
 from lib.models import QWEN2_5_7B
+from lib.page.markup import typeset
+from lib.page.published import find
 from lib.parallelism import all_reduce_time, divide
-from lib.press.published import find
-from lib.press.show import typeset
 from lib.roofline import Efficiency, prefill, step_time
 from lib.simulator import Collocated, simulate
 from lib.workload import Request, poisson

@@ -27,7 +27,7 @@ from lib.models import (
     Mamba,
     Model,
 )
-from lib.press.published import agrees, find, get
+from lib.page.published import agrees, find, get
 
 every_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 

@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
-from lib.press import digits, mutate, run
-from lib.press.mutate import Mutant, Seen, Verdict
+from lib.press import run
+from tools import mutate
+from tools.mutate import Mutant, Seen, Verdict, numerals
 
 # ---- where digits stand
 
@@ -26,7 +27,7 @@ def test_values_of_claimed_sections_of_toml_are_numerals_and_keys_are_not():
         '[one]\nms_at_10 = 12  # not 13\nrows = ["8,192 at 1.5"]\nx = { TP4 = 7.0, "8 x" = 9 }\n'
         '[one."part.2"]\nlarge = 362e12\n[two]\nx = 5\n'
     )
-    assert marked(text, digits.in_toml(text, {"one"})) == (
+    assert marked(text, numerals.in_toml(text, {"one"})) == (
         '[one]\nms_at_10 = 1<2>  # not 13\nrows = ["8,19<2> at 1.<5>"]\nx = { TP4 = 7.<0>, "8 x" = <9> }\n'
         '[one."part.2"]\nlarge = 36<2>e12\n[two]\nx = 5\n'
     )
@@ -34,14 +35,14 @@ def test_values_of_claimed_sections_of_toml_are_numerals_and_keys_are_not():
 
 def test_fields_of_bibtex_are_numerals_and_keys_are_not():
     text = "@misc{knuth74,\n  year = {1974},\n  url = {https://x.org/2}\n}\n"
-    assert marked(text, digits.in_bibtex(text)) == (
+    assert marked(text, numerals.in_bibtex(text)) == (
         "@misc{knuth74,\n  year = {197<4>},\n  url = {https://x.org/<2>}\n}\n"
     )
 
 
 def test_numbers_of_python_are_numerals_and_strings_comments_and_names_are_not():
     text = 'x1 = 12 * 1.5e-3  # 7\ny = f"{x1} 8"\n"""é 9"""; z = 1_000 + 2j\n'
-    assert marked(text, digits.in_python(text)) == (
+    assert marked(text, numerals.in_python(text)) == (
         'x1 = 1<2> * 1.<5>e-3  # 7\ny = f"{x1} 8"\n"""é 9"""; z = 1_00<0> + 2j\n'
     )
 
@@ -74,7 +75,7 @@ figures.draw(plot, "title 19", alt="é 20 "
     "and 21", data={"x": [22]})
 ```
 """
-    places = list(digits.in_prose(text))
+    places = list(numerals.in_prose(text))
     shown = marked(text, [place for place, _ in places])
     assert re.findall(r"\d*<\d>", shown) == "1<2> <2> <8> <9> 1<3> 1<4> 1<6> 1<9> 2<0> 2<1>".split()  # noqa: SIM905
     assert "".join(text[place] for place, cells in sorted(places) if cells) == "901"
@@ -217,7 +218,7 @@ kernelspec:
 :  figure:
 :    name: fig-x
 :    caption: "It is 36."
-from lib.press import figures, published
+from lib.page import figures, published
 from lib.toy import SPEED, product
 
 figures.draw(lambda axes: axes.plot([1, 2]), "t", alt="Shows 36", data={"x": [product(SPEED)]})
@@ -235,11 +236,11 @@ def test_plus():
     assert plus(1) == 6
 """
 RECORD = """
-from lib.press import records, run, warm
+from lib.press import inprocess, records, run
 page = run.ROOT / "book" / "page.md"
 notebook = run.read(page)
-run.keep(page, warm.execute(notebook), 0)
-book = warm.Book(run.ROOT / "_build" / "out")
+run.keep(page, inprocess.execute(notebook), 0)
+book = inprocess.Book(run.ROOT / "_build" / "out")
 for name in ("page", "references"):
     text, problems = book.read(f"book/{name}")
     assert not problems, problems
@@ -254,7 +255,8 @@ def project(tmp_path_factory):
     for name in ("_config.yml", "pyproject.toml", "lib/__init__.py", "lib/data/__init__.py", "book/_assets"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (run.ROOT / name).is_dir() else shutil.copy)(run.ROOT / name, root / name)
-    shutil.copytree(run.ROOT / "lib" / "press", root / "lib" / "press")
+    for name in ("lib/page", "lib/press", "tools"):
+        shutil.copytree(run.ROOT / name, root / name)
     (root / "tests").mkdir()
     files = {
         "_toc.yml": "format: jb-book\nroot: book/page\nchapters:\n  - file: book/references\n",
@@ -332,3 +334,9 @@ def test_a_book_that_fails_unchanged_is_no_place_to_count(project, workers):
     ):
         list(mutate.verdicts(project, lambda _: [], workers))
     path.write_text(text)
+
+
+def test_every_module_that_computes_is_sampled_wherever_it_lies():
+    names = {path.relative_to(run.ROOT).as_posix() for path in mutate.models(run.ROOT)}
+    assert {"lib/roofline.py", "lib/live/roofline.py", "lib/decide/case.py"} <= names
+    assert not any(re.match("lib/(page|press)/", name) for name in names)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from lib.hardware import A10, A100_80GB, H100_SXM, PCIE_4, Link
 from lib.models import DEEPSEEK_V3, LLAMA_3_1_70B, MODELS, NEMOTRON_3_NANO, QWEN2_5_7B
+from lib.page.published import agrees, find, get
 from lib.parallelism import (
     ALL_REDUCE_LATENCY,
     all_reduce_bytes,
@@ -20,7 +21,6 @@ from lib.parallelism import (
     kv_shares,
     prefill_ttft,
 )
-from lib.press.published import agrees, find, get
 from lib.roofline import Efficiency, decode, prefill
 from lib.simulator import Collocated, Engine, simulate
 from lib.workload import Request

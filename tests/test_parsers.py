@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.chat import ANSWER
+from lib.page import published
 from lib.parsers import (
     Parser,
     Reply,
@@ -15,7 +16,6 @@ from lib.parsers import (
     replayed,
     streamed,
 )
-from lib.press import published
 
 WORDS = [
     "<think>",

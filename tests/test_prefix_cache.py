@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.page.published import figures
 from lib.prefix_cache import (
     Reuse,
     block_hashes,
@@ -15,7 +16,6 @@ from lib.prefix_cache import (
     reused_blocks,
     vllm_request,
 )
-from lib.press.published import figures
 
 BUG = figures()["reasoning_bug"]
 P, T, A, U = ([f"{name}{i}" for i in range(n)] for name, n in (("p", 8), ("t", 6), ("a", 6), ("u", 4)))

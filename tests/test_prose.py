@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nbformat.v4 import new_output
 
-from lib.press import prose, published, records, run, warm
+from lib.page import figures, published, source
+from lib.press import inprocess, prose, records, run
 from lib.press.prose import formula, numerals, supports, words
 
 HEADER = """---
@@ -169,7 +170,7 @@ def book(tmp_path_factory):
         patch.setattr(prose, "ALLOWED", root / "allowed.toml")
         for name in ("fingerprint", "state"):
             patch.setattr(run, name, lambda: "same")
-        pages = warm.Book(root / "out", root)
+        pages = inprocess.Book(root / "out", root)
 
         def read(text, *outputs, allowed="", header=HEADER):
             page.write_text(header + text)
@@ -343,15 +344,23 @@ def test_a_section_speaks_for_its_parts_only_upwards(book):
     assert missing(problems) == ["13", "12", "12"]
 
 
-def html(markup, **press):
-    metadata = {"press": press} if press else {}
-    return new_output("display_data", {"text/html": markup, "text/plain": ""}, metadata=metadata)
+def html(markup):
+    return new_output("display_data", {"text/html": markup, "text/plain": ""})
+
+
+def shown(thing):
+    data, metadata = thing._repr_mimebundle_()
+    return new_output("display_data", data, metadata=metadata)
 
 
 def test_titles_and_alternative_texts_of_figures_claim_and_do_not_support(book):
-    figure = html('<p class="figure-title">Rises to 31</p><svg aria-label="up to 32"><text>33</text></svg>')
-    _, problems = book(f"{CELL}\n31, 32, 33.", figure)
+    figure = figures.draw(lambda axes: axes.text(0, 0, "33"), "Rises to 31", "up to 32", {"x": ["y"]})
+    _, problems = book(f"{CELL}\n31, 32, 33.", shown(figure))
     assert missing(problems) == ["31", "32", "31", "32"]
+
+
+def with_a_number():
+    return 43
 
 
 def test_ticks_plotted_data_and_shown_source_support_nothing(book):
@@ -359,8 +368,8 @@ def test_ticks_plotted_data_and_shown_source_support_nothing(book):
     _, problems = book(
         CELL + CELL + CELL + "\n41, 42, 43.",
         html(tick),
-        html("<p>x</p>", plotted=["line 42 1"]),
-        html("43", code=True),
+        shown(figures.draw(lambda axes: axes.plot([42], [1]), "T", "A", {"x": ["y"]})),
+        shown(source(with_a_number)),
     )
     assert missing(problems) == ["41", "42", "43"]
 

@@ -3,14 +3,16 @@
 import re
 from decimal import Decimal
 from fractions import Fraction
+from importlib.resources import files
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.press import published, records
-from lib.press.published import agrees, compare, get
+from lib.page import published
+from lib.page.published import agrees, compare, get
+from lib.press import records
 
 
 @pytest.fixture
@@ -39,12 +41,12 @@ def press(html):
 
 
 def rows(html):
-    return [line.split(" | ") for line in records.visible(html.markup).splitlines()[2:]]
+    return [line.split(" | ") for line in html.press["record"].splitlines()[2:]]
 
 
 def test_one_figure_is_counted_as_one(review):
     assert compare("a", whole=419).text == "1 published figure in [a], 0 different here"
-    shown = records.visible(compare("a", whole=420, differs={"whole": "it was rounded"}).markup)
+    shown = compare("a", whole=420, differs={"whole": "it was rounded"}).press["record"]
     assert shown.startswith("1 published figure in [a], 1 different here")
     assert list(records.claims("".join(f"    {line}\n" for line in shown.splitlines()))) == ["a.whole"]
 
@@ -71,7 +73,7 @@ def test_a_wrong_path_names_what_there_is(review):
 
 
 def test_decimals_keep_their_printed_precision():
-    text = published.files("lib.data").joinpath("published.toml").read_text("utf8")
+    text = files("lib.data").joinpath("published.toml").read_text("utf8")
     printed = re.search(r"ideal_ms = \[(.+)\]", text)[1].split(", ")
     assert [str(value) for value in published.find("roofline.ideal_ms")] == printed
 
@@ -163,7 +165,7 @@ def test_a_comparison_shows_both_at_the_printed_precision(review):
         ["names", "x · y", "x · y", "agrees"],
         ["large", "3.62e+14", "3.62e+14", "agrees"],
     ]
-    assert press(shown) == {"problem": []}
+    assert press(shown)["problem"] == []
     assert "6 published figures in [a], 0 of them different here" in shown.text
 
 
@@ -244,6 +246,6 @@ def test_the_review_agrees_with_itself(section):
     assert press(shown)["problem"] == []
     leaves = [path for path, _ in published.leaves(published.find(section), section)]
     assert (
-        list(records.claims("\n".join("    " + line for line in records.visible(shown.markup).splitlines())))
+        list(records.claims("\n".join("    " + line for line in press(shown)["record"].splitlines())))
         == leaves
     )

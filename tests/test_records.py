@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
+from lib.page import figures, measured, source, table
+from lib.page.published import compare
 from lib.press import records
-from lib.press.published import compare
-from lib.press.show import measured, source, table
 
 
 def shown(obj):
@@ -19,9 +19,8 @@ def shown(obj):
     return new_output("execute_result", data, metadata=metadata)
 
 
-def html(markup, **press):
-    metadata = {"press": press} if press else {}
-    return new_output("display_data", {"text/html": markup, "text/plain": "<hidden>"}, metadata=metadata)
+def html(markup):
+    return new_output("display_data", {"text/html": markup, "text/plain": "<hidden>"})
 
 
 def printed(text, name="stdout"):
@@ -119,16 +118,14 @@ def test_visible_text_of_html(markup, lines):
     assert records.visible(markup).splitlines() == lines
 
 
-def test_svg_text_is_recorded_with_tick_labels_apart():
-    tick = '<g id="figure1-xtick_1"><g id="l"><g><use/></g></g><g id="text_1"><text x="1">10</text></g></g>'
-    bare = '<g id="figure1-xtick_2"><g id="l"><g><use/></g></g></g>'
-    label = '<g id="text_2"><text>time, ms</text></g>'
+def test_a_text_in_foreign_svg_is_a_line_and_what_it_defines_is_not_shown():
     note = "<g><text>ridge: <tspan>419</tspan></text><title>at 5</title></g>"
-    text = records.visible(f'<svg aria-label="up to 7">{tick}{bare}{label}{note}<path d="M 1 2"/></svg>')
-    assert text.splitlines() == ["alt: up to 7", "ticks: 10", "drawn: time, ms · ridge: 419 · at 5"]
+    defined = "<defs><text>6</text></defs>"
+    text = records.visible(f'<svg aria-label="up to 7">{defined}{note}<path d="M 1 2"/></svg>')
+    assert text.splitlines() == ["alt: up to 7", "ridge: 419", "at 5"]
 
 
-# ---- objects of the press
+# ---- objects of lib.page
 
 
 def test_a_table_is_recorded_by_its_rows():
@@ -148,7 +145,8 @@ def test_shown_source_is_marked_as_code():
 
 
 def test_what_a_figure_plots_is_recorded():
-    assert body(html("<p>x</p>", plotted=["line 1 2, 3 4"])) == ["x", "plotted: line 1 2, 3 4"]
+    plotted = figures.draw(lambda axes: axes.plot([1, 3], [2, 4]), "T", "A", {"x": [1]})
+    assert body(shown(plotted))[-1] == "plotted: line 1 2, 3 4"
 
 
 # ---- drift

@@ -1,15 +1,12 @@
-"""The scheduler against records of vLLM's own: see tests/scheduler-traces/README.md."""
-
-import json
-from pathlib import Path
+"""The scheduler against records of vLLM's own: see lib/data/vllm/README.md."""
 
 import pytest
 
+from lib.data import vllm_records
 from lib.simulator import replay
 
-FOLDER = Path(__file__).parent / "scheduler-traces"
-FILES = sorted(FOLDER.glob("*.json"))
-RANDOM = [json.loads(line) for line in (FOLDER / "random.jsonl").read_text().splitlines()]
+RECORDS = vllm_records()
+RANDOM = [record for name, record in RECORDS.items() if name.startswith("random ")]
 TOLERANCE = 1e-9
 
 
@@ -17,19 +14,10 @@ def close(ours, theirs):
     return ours == pytest.approx(theirs, rel=0, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.removesuffix(".json"))
+@pytest.mark.parametrize("name", RECORDS)
 @pytest.mark.parametrize("jump", [True, False])
-def test_every_step_and_every_token_is_vllms(path, jump):
-    check(json.loads(path.read_text()), jump)
-
-
-@pytest.mark.parametrize("number", range(len(RANDOM)))
-@pytest.mark.parametrize("jump", [True, False])
-def test_workloads_drawn_at_random_too(number, jump):
-    check(RANDOM[number], jump)
-
-
-def check(recorded, jump):
+def test_every_step_and_every_token_is_vllms(name, jump):
+    recorded = RECORDS[name]
     replayed = replay(recorded, jump)
     assert set(replayed) <= set(recorded)
     for name, values in replayed.items():
@@ -44,7 +32,7 @@ def check(recorded, jump):
 
 
 def test_the_records_hold_what_is_hard():
-    assert len(FILES) == 28
+    assert len(RECORDS) - len(RANDOM) == 28
     assert sum(len(step[3]) for record in RANDOM for step in record["steps"]) > 10  # preemptions
     for rule in ("async", "prefix_caching", "long_prefill_token_threshold"):
         assert sum(bool(record["scheduler"][rule]) for record in RANDOM) > 15

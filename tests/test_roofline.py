@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lib.hardware import GPU, GPUS, L40S
 from lib.models import DEEPSEEK_V3, GPT_OSS_120B, MODELS, NEMOTRON_3_NANO, QWEN2_5_7B
-from lib.press.published import agrees, find, get
+from lib.page.published import agrees, find, get
 from lib.roofline import (
     NO_WORK,
     PUBLISHED,

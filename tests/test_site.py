@@ -20,14 +20,13 @@ from time import sleep
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
-import yaml
 from docutils import nodes
 from docutils.utils import new_document
 from PIL import Image
 from playwright.sync_api import Error as PlaywrightError
 
 from lib.press import address as address_of
-from lib.press import head, npm
+from lib.press import contents, metadata, npm
 from lib.press.address import root, website
 from lib.press.run import ROOT
 from lib.press.site import hold_units, joined
@@ -45,18 +44,7 @@ RULES = {  # a slow rule runs once for each set of colours, the others once for 
 TEXT = {".html", ".css", ".js", ".svg", ".json", ".txt"}
 
 
-def chapters(node: object) -> Iterator[str]:
-    """Yield the pages of a table of contents."""
-    if isinstance(node, dict):
-        yield from (node[key] for key in ("root", "file") if key in node)
-        for value in node.values():
-            yield from chapters(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from chapters(value)
-
-
-CHAPTERS = list(chapters(yaml.safe_load((ROOT / "_toc.yml").read_text("utf8"))))
+CHAPTERS = [f"book/{page}" for page in contents.chapters()]
 PAGES = [*CHAPTERS, "search", "404", "lib/roofline"]  # the copies of other modules look like that one
 every_page = pytest.mark.parametrize("page", PAGES)
 every_chapter = pytest.mark.parametrize("page", CHAPTERS)
@@ -158,11 +146,11 @@ def test_every_page_has_a_title_a_description_a_card_and_an_address(site, markup
         if name in ("index.html", "404.html"):
             continue
         seen[page.said["description"]] += 1
-        assert page.said["canonical"] == page.said["og:url"] == head.address(name, name)
+        assert page.said["canonical"] == page.said["og:url"] == metadata.address(name, name)
         assert page.said["og:description"] == page.said["description"]
         assert page.said["og:title"] in title[1].replace("&#39;", "'")
         assert page.said["twitter:card"] == "summary_large_image"
-        card = site / page.said["og:image"].removeprefix(head.address("", name))
+        card = site / page.said["og:image"].removeprefix(metadata.address("", name))
         with Image.open(card) as picture:
             assert picture.size == (1200, 630)
     assert not [text for text, count in seen.items() if count > 1]
@@ -668,7 +656,7 @@ def test_buttons_lead_to_the_repository_where_its_address_is_known(tmp_path, kno
     (tmp_path / "book" / "page.md").write_text(NOTEBOOK)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
     environment |= {"GIT_DIR": "/nowhere"} | ({"GITHUB_REPOSITORY": known} if known else {})
-    call = "import lib.press.quick, sphinx.cmd.build as sphinx, sys; sys.exit(sphinx.main(sys.argv[1:]))"
+    call = "import lib.press.import_patch, sphinx.cmd.build as s, sys; sys.exit(s.main(sys.argv[1:]))"
     command = [sys.executable, "-c", call, "-q", "-b", "html", str(tmp_path), str(tmp_path / "out")]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -721,7 +709,7 @@ def test_the_address_of_the_site_is_the_given_one_or_that_of_its_pages(monkeypat
     monkeypatch.setattr(address_of, "git", lambda *_: "")
     assert website() == address
     assert root() == "/" + address.partition("//")[2].partition("/")[2]
-    assert head.address("book/a.html", "book/refreshers/b") == (address or "../../") + "book/a.html"
+    assert metadata.address("book/a.html", "book/refreshers/b") == (address or "../../") + "book/a.html"
 
 
 @pytest.mark.parametrize("wrong", ["example.org", "ftp://example.org/", "https://", "https://example.org/?a"])
@@ -735,7 +723,7 @@ def test_links_of_the_page_of_what_is_not_there_start_at_the_root(monkeypatch):
     monkeypatch.setenv("BOOK_URL", "https://example.org/book/")
     links = '<a href="#b"><a href="https://c/"><a href="/d">'
     page = f'<html data-content_root="./"><a href="a.html">{links}'
-    assert head.rooted(page) == f'<html data-content_root="/book/"><a href="/book/a.html">{links}'
+    assert metadata.rooted(page) == f'<html data-content_root="/book/"><a href="/book/a.html">{links}'
 
 
 def test_a_line_may_end_in_a_path() -> None:

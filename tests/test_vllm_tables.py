@@ -1,13 +1,12 @@
 """The review's benchmark under vLLM's own rules, against what vLLM's scheduler made of it."""
 
-import tomllib
 from dataclasses import replace
 from functools import cache
 from math import fsum
-from pathlib import Path
 
 import pytest
 
+from lib.data import vllm_tables
 from lib.hardware import L40S
 from lib.models import QWEN2_5_7B
 from lib.roofline import PUBLISHED, Efficiency, InSeries, in_series, step_time
@@ -15,7 +14,7 @@ from lib.scheduler import vllm
 from lib.simulator import Collocated, Disaggregated, Engine, Pull, percentile, simulate
 from lib.workload import poisson
 
-TABLES = tomllib.loads((Path(__file__).parent / "vllm-tables.toml").read_text())
+TABLES = vllm_tables()
 REAL = Engine(QWEN2_5_7B, L40S, policy=vllm)
 REFITTED = Efficiency(compute=0.5283, bandwidth=0.75, overhead=0.002)  # the same TTFT with slower attention
 PRICES = {

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 
 from lib import data
-from lib.press import records, world
-from lib.press.show import typeset
+from lib.page import world
+from lib.page.markup import typeset
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Row:
 
 
 def shown(html):
-    return records.visible(html.markup).split("\n")
+    return html.press["record"].split("\n")
 
 
 def test_a_figure_is_quoted_by_its_path():

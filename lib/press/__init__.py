@@ -1,8 +1,6 @@
-"""How the book is checked and printed; it knows nothing of serving.
+"""How the book is checked, built and taken along; nothing of it is in the wheel or in the browser.
 
-For chapters: `figures`, `published`, `source`, `table`, `measured`. For the build: all else.
+The contract: `records`, `prose`, `contract` (what a page shows and says), `run`, `plugin` (executing it). The
+site: `site`, `folds`, `metadata`, `social_cards`, `browser`, `downloads`, `templates/`. The commands:
+`build`, `pdf`. It computes nothing that a page shows: that is what `lib.page` and the models are for.
 """
-
-from lib.press.show import measured, source, table
-
-__all__ = ["measured", "source", "table"]

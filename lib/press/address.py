@@ -8,7 +8,7 @@ import subprocess
 from functools import cache
 from urllib.parse import urlsplit
 
-from lib.press.show import ROOT
+from lib.page.checkout import ROOT
 
 SERVED = "http://127.0.0.1:8000/"  # where `make serve` shows the site
 

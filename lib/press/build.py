@@ -13,12 +13,12 @@ import zipfile
 from pathlib import Path
 
 from lib.press.address import root
-from lib.press.run import ROOT
+from lib.press.run import ROOT, kernels_stray
 
 SITE = ROOT / "_build" / "html"
 ARCHIVE = ROOT / "_build" / "serving-taken-apart.zip"
 STAGE = ROOT / "_build" / "stage"
-JUPYTER_BOOK = "import lib.press.quick; from jupyter_book.cli.main import main; main()"
+JUPYTER_BOOK = "import lib.press.import_patch; from jupyter_book.cli.main import main; main()"
 
 
 def build(record: bool = False, quiet: bool = False) -> int:
@@ -26,6 +26,7 @@ def build(record: bool = False, quiet: bool = False) -> int:
 
     A failure leaves the last site alone. record: rewrite `book/printed/` from what the pages show now.
     """
+    check_kernels()
     start_afresh_where_pages_moved()
     log = ROOT / "_build" / "build.log"
     command = [sys.executable, "-c", JUPYTER_BOOK, "build", str(ROOT)]
@@ -113,6 +114,12 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             self.wfile.write(body)
 
 
+def check_kernels() -> None:
+    """Stop where a kernel would run another checkout's `lib`."""
+    if complaint := kernels_stray():
+        sys.exit(complaint)
+
+
 def there() -> None:
     """Stop where there is no site yet."""
     if not SITE.exists():
@@ -136,13 +143,16 @@ def serve(port: int = 8000) -> None:
 
 
 def main() -> None:
-    """Run the command line: build, record, serve, or pack what was built."""
+    """Run the command line: build, record, serve, or pack what was built, check what kernels run."""
     parser = argparse.ArgumentParser(prog="python -m lib.press.build", description=__doc__)
-    parser.add_argument("what", choices=("book", "record", "serve", "zip"), nargs="?", default="book")
+    tasks = ("book", "record", "serve", "zip", "check")
+    parser.add_argument("what", choices=tasks, nargs="?", default="book")
     parser.add_argument("--port", type=int, default=8000)
     given = parser.parse_args()
     if given.what == "serve":
         serve(given.port)
+    elif given.what == "check":
+        check_kernels()
     elif given.what == "zip":
         there()
         print(f"The site: {archive()}\nUnpack it and open index.html in a browser.")

@@ -22,7 +22,7 @@ from sphinx.application import Sphinx
 
 from lib.press import run
 from lib.press.address import website
-from lib.press.show import ROOT
+from lib.press.run import ROOT
 
 WHEELS = ROOT / "_build" / "wheel"
 FENCE = re.compile(
@@ -226,7 +226,7 @@ def wheel() -> Path:
     """Return the wheel of `lib`, built where there is none of the code as it is; the network is not asked."""
     about = [path for path in map(ROOT.joinpath, ("pyproject.toml", "README.md", "LICENSE", "LICENSE-text"))]
     about = [path for path in about if path.exists()]
-    built = WHEELS / run.hashed([*run.code(), *about], website()) / wheel_name()
+    built = WHEELS / run.hashed([*run.outside(), *about], website()) / wheel_name()
     if not built.exists():
         shutil.rmtree(WHEELS, ignore_errors=True)
         built.parent.mkdir(parents=True)

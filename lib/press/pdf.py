@@ -7,7 +7,6 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -15,6 +14,7 @@ from urllib.parse import urldefrag, urljoin
 
 from lib.press.address import commit, website
 from lib.press.build import SITE, there
+from lib.press.contents import parts
 from lib.press.run import ROOT
 
 BOOK = ROOT / "_build" / "serving-taken-apart.pdf"
@@ -36,16 +36,6 @@ def chromium() -> str | None:
 
 
 # ---- one document
-
-
-def parts() -> Iterator[tuple[str, list[str]]]:
-    """Yield the parts of the book: the caption of each, and its pages, `book/roofline`."""
-    import yaml
-
-    contents = yaml.safe_load((ROOT / "_toc.yml").read_text("utf8"))
-    yield "", [contents["root"], *(chapter["file"] for chapter in contents.get("chapters", ()))]
-    for part in contents.get("parts", ()):
-        yield part["caption"], [chapter["file"] for chapter in part["chapters"]]
 
 
 @cache

@@ -11,7 +11,15 @@ import pytest
 from nbmake.nb_run import NotebookRun
 from nbmake.pytest_items import NotebookFailedException, NotebookItem
 
+from lib.page.checkout import strayed
 from lib.press import records, run
+
+
+def pytest_configure(config: Any) -> None:
+    """Stop where this process, or the kernels that it starts, run the `lib` of another checkout."""
+    astray = strayed(config.rootpath) or ("" if hasattr(config, "workerinput") else run.kernels_stray())
+    if astray:
+        raise pytest.UsageError(astray)
 
 
 def pytest_collect_file(file_path: Path, parent: Any) -> Any:

@@ -20,7 +20,8 @@ from typing import Any
 
 from docutils import nodes
 
-from lib.press.records import ALLOWED, ALT, SILENT, TITLE, cell_text, visible
+from lib.page.markup import ALT, TITLE
+from lib.press.records import ALLOWED, SILENT, cell_text, visible
 
 NUMERAL = re.compile(r"\d+\^-?\d+|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 WORD = re.compile(r"[^\s–—/()\[\]{}|=×·<>≤≥≈~&@:;\"“”$€£]+")  # a range, a product or a path is several words

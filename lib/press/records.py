@@ -8,11 +8,13 @@ compares the cells; Sphinx compares all of it.
 from __future__ import annotations
 
 import difflib
-import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from lib.page.figures import TICK
+from lib.page.markup import ALT, CODE, PLOTTED, TICKS, TITLE, recorded
 
 BOOK = Path(__file__).parents[2] / "book"
 RECORDS = BOOK / "printed"
@@ -22,18 +24,14 @@ MIMES = ("text/html", "text/markdown", "text/plain")  # the first that an output
 BEFORE = ("application/vnd.jupyter.widget-view+json", "application/javascript")  # what a page prefers to HTML
 PIXELS = ("image/svg+xml", "image/png", "image/gif", "image/jpeg", "text/latex")  # and to other text
 ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,}(?=>)")
-ALT, TITLE, DRAWN, TICKS, PLOTTED, CODE = "alt: ", "title: ", "drawn: ", "ticks: ", "plotted: ", "> "
 SILENT = (ALT, TITLE, TICKS, PLOTTED, CODE)  # lines of an output that are no results, and support no prose
-SVG = re.compile(r"(<svg\b[^>]*>)(.*?)</svg>", re.S)
-TEXT = re.compile(  # a text in SVG, and whether it labels a tick of Matplotlib's
-    r"([xy]tick_\d+\"(?:(?!tick_|<text|(?:</g>\s*){3}).)*)?<(?:text|title|desc)\b[^>]*>\s*(.*?)\s*</(?:text|title|desc)>",
-    re.S,
-)
-SPOKEN = re.compile(r'\s(?:aria-label|aria-description|alt|title|placeholder|value)="([^"]*)"')
+SPOKEN = ("aria-label", "aria-description", "alt", "title", "placeholder", "value")
 CLAIM = re.compile(r"    \d+ published figures? in \[(.+)\], \d+ (?:of them )?different here")
-INLINE = (
-    "a|abbr|b|bdi|cite|code|del|dfn|em|i|ins|kbd|mark|q|s|samp|small|span|strong|sub|time|tspan|u|var|wbr"
-)
+CELLS = ["td", "th"]
+INLINE = {
+    "a", "abbr", "b", "bdi", "cite", "code", "del", "dfn", "em", "i", "ins", "kbd", "mark", "q", "s", "samp",
+    "small", "span", "strong", "sub", "sup", "td", "th", "time", "tspan", "u", "var", "wbr",
+}  # fmt: skip
 
 
 def record_of(page: Path) -> Path:
@@ -42,30 +40,31 @@ def record_of(page: Path) -> Path:
 
 
 def visible(markup: str) -> str:
-    """Return the text that HTML or SVG shows or speaks, a line for each block, row and alternative text."""
-    text = re.sub(r"<(script|style|defs)\b.*?</\1>|<!--.*?-->", " ", markup, flags=re.S)
-    text = SVG.sub(lambda svg: f"{svg[1]}\n{drawn(svg[2])}\n", text)
-    text = re.sub(
-        r"<[^>]*>", lambda tag: tag[0] + "".join(f"\n{ALT}{said}\n" for said in spoken(tag[0])), text
-    )
-    text = re.sub(r'<p class="figure-title">', f"\n{TITLE}", text)
-    text = re.sub(r"</(?:td|th)>\s*<t[dh]\b[^>]*>", " | ", text)
-    text = text.replace("<sup>", "^")
-    text = re.sub(rf"</?(?!(?:{INLINE}|sup)\b)[a-zA-Z][^>]*>", "\n", text)
-    text = html.unescape(re.sub(r"<[^>]+>", "", text))
-    return "\n".join(filter(None, (" ".join(line.split()) for line in text.split("\n"))))
+    """Return the text that HTML shows or speaks, a line for each block, row and alternative text.
 
+    What `lib.page` shows brings its own record; this reads all other HTML.
+    """
+    from bs4 import BeautifulSoup
 
-def drawn(svg: str) -> str:
-    """Return a line with the labels of a plot's ticks, and one with all other text in it."""
-    found = TEXT.findall(svg)
-    ticks, texts = [text for tick, text in found if tick], [text for tick, text in found if not tick]
-    return "\n".join(mark + " · ".join(part) for mark, part in ((TICKS, ticks), (DRAWN, texts)) if part)
-
-
-def spoken(tag: str) -> list[str]:
-    """Return what a tag shows on hovering, or says to who cannot see; not what a box is named."""
-    return [] if 'role="group"' in tag else SPOKEN.findall(tag)
+    page = BeautifulSoup(markup, "html.parser")
+    for unseen in page(["script", "style", "defs"]):
+        unseen.decompose()
+    for tag in page(True):
+        if tag.get("role") != "group":  # whose label names a box
+            tag.insert_before(*(f"\n{ALT}{tag[name]}\n" for name in SPOKEN if name in tag.attrs))
+        if tag.name == "sup":
+            tag.insert_before("^")
+        elif tag.name in CELLS and tag.find_next_sibling(CELLS):
+            if isinstance(tag.next_sibling, str):
+                tag.next_sibling.replace_with(" ")
+            tag.insert_after(" | ")
+        elif tag.name == "text" and tag.find_parent("g", id=TICK):
+            tag.insert_before(f"\n{TICKS}")
+            tag.insert_after("\n")
+        elif tag.name not in INLINE:
+            tag.insert_before("\n")
+            tag.insert_after("\n")
+    return recorded(page.get_text().split("\n"))
 
 
 def output_text(output: dict[str, Any]) -> str:
@@ -78,11 +77,7 @@ def output_text(output: dict[str, Any]) -> str:
     if "record" in press:
         return str(press["record"])
     text = next((_joined(output["data"][mime]) for mime in MIMES if mime in output["data"]), "")
-    if "text/html" in output["data"]:
-        text = visible(text)
-    if press.get("code"):
-        text = "\n".join(CODE + line for line in text.split("\n"))
-    return "\n".join([text, *(PLOTTED + line for line in press.get("plotted", ()))])
+    return visible(text) if "text/html" in output["data"] else text
 
 
 def unreadable(output: dict[str, Any]) -> str:
@@ -91,7 +86,7 @@ def unreadable(output: dict[str, Any]) -> str:
     shown = next((mime for mime in BEFORE if mime in data), None)
     if shown is None and "text/html" not in data:
         shown = next((mime for mime in PIXELS if mime in data), None)
-    return f"an output is {shown}, which no record holds: use press.figures, a table or text" if shown else ""
+    return f"an output is {shown}, which no record holds: use lib.page, or text" if shown else ""
 
 
 def cell_text(cell: Any) -> str:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from packaging.requirements import Requirement
+
+from lib.page import checkout
+
+ROOT = checkout.ROOT
 CACHE = ROOT / "_build" / "cache"
-PACKAGES = ("numpy", "matplotlib", "pillow", "jinja2", "pygments", "ipykernel")
-AROUND = {  # modules of `lib.press` that work on pages from outside: no chapter's result depends on them
-    "address", "build", "cards", "digits", "downloads", "head", "live", "mutate", "npm", "pdf", "plugin",
-    "prose", "quick", "records", "refreshers", "site", "sphinx", "warm",
-}  # fmt: skip
+PROJECT = "serving-taken-apart"
 EXTENSIONS = {"amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"}
 
 
@@ -34,15 +35,24 @@ def fingerprint() -> str:
 
 def state() -> str:
     """Return a hash of everything besides a chapter's own cells that decides what it prints."""
-    packages = [f"{name}=={version(name)}" for name in PACKAGES]
-    press = ROOT / "lib" / "press"
-    inside = (path for path in code() if path.parent != press or path.stem not in AROUND)
-    return hashed((path for path in inside if path.suffix != ".html"), sys.version, *packages)
+    return hashed(outside(), sys.version, *(f"{name}=={version(name)}" for name in packages()))
+
+
+def packages() -> list[str]:
+    """Return the packages that a chapter's result can depend on: what the project needs, and what runs it."""
+    needs = map(Requirement, requires(PROJECT) or ())
+    needed = {one.name for one in needs if one.marker is None or one.marker.evaluate({"extra": ""})}
+    return sorted({*needed, "pygments", "ipykernel"})
 
 
 def code() -> list[Path]:
     """Return the files of `lib`."""
     return sorted(p for p in (ROOT / "lib").rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+
+
+def outside() -> list[Path]:
+    """Return the files of `lib` outside of the press: what chapters see, and what wheel and browser get."""
+    return [path for path in code() if ROOT / "lib" / "press" not in path.parents]
 
 
 def hashed(files: Iterable[Path], *texts: str) -> str:
@@ -56,6 +66,22 @@ def hashed(files: Iterable[Path], *texts: str) -> str:
 def cache_path() -> Path:
     """Return the folder of the executed chapters that are still true."""
     return CACHE / fingerprint()
+
+
+@cache
+def kernels_stray() -> str:
+    """Return a sentence where a kernel would run the `lib` of another checkout, or none; else nothing.
+
+    What a kernel imports is up to its environment: an editable install, a copied `.venv`, PYTHONPATH.
+    """
+    from jupyter_client.manager import KernelManager
+
+    find = "from importlib.util import find_spec; print(find_spec('lib').submodule_search_locations[0])"
+    command = [KernelManager(kernel_name="python3").format_kernel_cmd()[0], "-c", find]
+    done = subprocess.run(command, cwd=ROOT / "book", capture_output=True, text=True, check=False)
+    if done.returncode:
+        return f"{command[0]} finds no lib to run the chapters of {ROOT} with: run make book there"
+    return checkout.strayed(ROOT, Path(done.stdout.strip()))
 
 
 def is_chapter(path: Path) -> bool:
@@ -139,6 +165,8 @@ def complaint(path: Path, notebook: Any, error: Exception) -> str:
 def refresh(paths: Iterable[Path]) -> int:
     """Execute those chapters that nothing is kept for, two at a time; return how many that were."""
     stale = [path for path in paths if executed(path) is None]
+    if stale and (astray := kernels_stray()):
+        raise ChapterError(astray)
     with ThreadPoolExecutor(2) as pool:
         futures = [(path, pool.submit(execute, path)) for path in stale]
         errors = []

@@ -1,4 +1,4 @@
-"""Sphinx extension of the site as a reader meets it: its own pages, links, blocks and nothing heavy.
+"""Sphinx extension of the site as a reader meets it: its own pages, links and nothing heavy.
 
 Templates that replace some of the theme's stand in `templates/`; style and icons in `book/_assets/`.
 """
@@ -14,11 +14,11 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.locale import admonitionlabels
 
+from lib.page.listing import highlighted
+from lib.page.markup import BEFORE_UNIT, holding
 from lib.press.address import commit, repository
 from lib.press.run import ROOT, hashed
-from lib.press.show import BEFORE_UNIT, highlighted, holding
 
 TEMPLATES = Path(__file__).with_name("templates")
 ASSETS = ROOT / "book" / "_assets"
@@ -89,29 +89,7 @@ def link_source(app: Sphinx, pagename: str, templatename: str, context: dict[str
         )
 
 
-# ---- blocks that open and close without JavaScript
-
-
-class Details(nodes.General, nodes.Element):
-    """A block that is closed at first."""
-
-
-class Summary(nodes.General, nodes.TextElement):
-    """What is seen of it then."""
-
-
-def fold(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Turn admonitions and solutions of class `dropdown` into details, and drop ids that repeat on a page."""
-    for node in list(doctree.findall(nodes.Admonition)):
-        for section in [child for child in node.children if isinstance(child, nodes.section)]:
-            node.replace(section, section.children)  # sphinx-exercise gives each the same id
-        if "dropdown" in node.get("classes", ()):
-            title = next((child for child in node.children if isinstance(child, nodes.title)), None)
-            text = title.astext() if title is not None else admonitionlabels.get(node.tagname, node.tagname)
-            kind = [] if title is not None else [node.tagname]
-            body = [child for child in node.children if child is not title]
-            classes = ["admonition", *kind, *(c for c in node["classes"] if c != "dropdown")]
-            node.replace_self(Details("", Summary("", text), *body, ids=node["ids"], classes=classes))
+# ---- what others write
 
 
 def hold_units(app: Sphinx, doctree: nodes.document, docname: str) -> None:
@@ -121,18 +99,6 @@ def hold_units(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             for place, child in enumerate(element):
                 if isinstance(child, nodes.Text) and BEFORE_UNIT.search(child):
                     element[place] = nodes.Text(holding(child))
-
-
-def open_tag(tag: str) -> tuple[Any, Any]:
-    """Return the two functions that write a node as an element."""
-
-    def visit(self: Any, node: nodes.Element) -> None:
-        self.body.append(self.starttag(node, tag, ""))
-
-    def depart(self: Any, node: nodes.Element) -> None:
-        self.body.append(f"</{tag}>\n")
-
-    return visit, depart
 
 
 MENDED = {
@@ -193,9 +159,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("html-collect-pages", source_pages)
     app.connect("html-page-context", link_source)
     app.connect("html-page-context", mend)
-    app.connect("doctree-resolved", fold)
     app.connect("doctree-resolved", hold_units)
     app.connect("build-finished", lighten)
-    app.add_node(Details, html=open_tag("details"))
-    app.add_node(Summary, html=open_tag("summary"))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -6,7 +6,7 @@ import { loadPyodide } from "./pyodide/pyodide.mjs";
 const START = `
 import json
 from lib.live import calculator
-from lib.press.forms import respond
+from lib.page.forms import respond
 lambda name, knobs: respond(calculator(name), json.loads(knobs))`;
 
 const here = file => new URL(file, import.meta.url);

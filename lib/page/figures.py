@@ -1,4 +1,7 @@
-"""Figures as inline SVG: one style, text that stays text, colours that follow the page's light or dark."""
+"""Figures as inline SVG: one style, text that stays text, colours that follow the page's light or dark.
+
+What is drawn is up to the chapter; here it gets its dress, its words for the record, and its data in a table.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from html import escape
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lib.press.show import Html, table_markup, typeset
+from lib.page.markup import ALT, DRAWN, PLOTTED, TICKS, TITLE, Html, recorded, typeset
+from lib.page.tables import table_lines, table_markup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +35,7 @@ STYLE: dict[Any, object] = {
     "lines.linewidth": 2, "lines.markersize": 6, "hatch.linewidth": 0.6,
 }  # fmt: skip
 FILLED = re.compile(r'<pattern id="([\w-]+)"(?:(?!</pattern>|fill="none").)*</pattern>', re.S)  # a hatch
+TICK = re.compile(r"[xy]tick_\d+$")  # what Matplotlib calls the group of a tick
 _numbers = count(1)
 
 
@@ -46,14 +51,30 @@ def draw(
     alt says what a reader who cannot see it needs to know. Numbers in `data` are shown to 3 digits.
     size: in inches, of the drawing; keep the width at 6.4 so that text stays legible at 390 px.
     """
-    import matplotlib
-    from matplotlib.figure import Figure as Canvas
-    from matplotlib.ticker import FuncFormatter
-
     if not title or not alt or not data:
         raise ValueError(
             "draw: title, alt and data are needed; say the message, describe the figure, give its data"
         )
+    drawing, said, coordinates = draw_plot(plot, alt, size)
+    rounded: dict[str, Sequence[object]] = {
+        header: [three_digits(value) for value in column] for header, column in data.items()
+    }
+    return Html(
+        f'<div class="figure"><p class="figure-title">{escape(typeset(title))}</p>{drawing}'
+        f'<details class="figure-data"><summary>The data</summary>{table_markup(rounded)}</details></div>',
+        f"<figure: {title}>",
+        record=recorded([TITLE + typeset(title), *said, "The data", *table_lines(rounded), *coordinates]),
+    )
+
+
+def draw_plot(
+    plot: Callable[[Axes], object], alt: str, size: tuple[float, float]
+) -> tuple[str, list[str], list[str]]:
+    """Return a plot as SVG, and lines of the record: what it says and shows in words, and the data in it."""
+    import matplotlib
+    from matplotlib.figure import Figure as Canvas
+    from matplotlib.ticker import FuncFormatter
+
     with matplotlib.rc_context(STYLE):
         canvas = Canvas(figsize=size, layout="constrained")
         axes = canvas.subplots()
@@ -63,21 +84,31 @@ def draw(
             if scale == "log" and not own:  # 1,000 reads better than 10 to the 3, on the page and aloud
                 axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
                 axis.set_minor_formatter(lambda value, _: "")
-        drawn = [line for part in canvas.axes for line in plotted(part)]
+        coordinates = [PLOTTED + line for part in canvas.axes for line in plotted(part)]
         sheet = io.StringIO()
         canvas.savefig(
             sheet, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
         )
-    rounded: dict[str, Sequence[object]] = {
-        header: [three_digits(value) for value in column] for header, column in data.items()
-    }
     drawing = clean(sheet.getvalue(), alt)
-    return Html(
-        f'<div class="figure"><p class="figure-title">{escape(typeset(title))}</p>{drawing}'
-        f'<details class="figure-data"><summary>The data</summary>{table_markup(rounded)}</details></div>',
-        f"<figure: {title}>",
-        plotted=drawn,
-    )
+    return drawing, [ALT + alt, *written(drawing)], coordinates
+
+
+def written(svg: str) -> list[str]:
+    """Return a line with the labels of a drawing's ticks, and one with all other text in it."""
+    from xml.etree import ElementTree
+
+    ticks: list[str] = []
+    others: list[str] = []
+
+    def walk(element: ElementTree.Element, into: list[str]) -> None:
+        for part in element:
+            if part.tag.endswith("}text"):
+                into.append("".join(part.itertext()))
+            else:
+                walk(part, ticks if TICK.search(part.get("id", "")) else into)
+
+    walk(ElementTree.fromstring(svg), others)
+    return [mark + " · ".join(texts) for mark, texts in ((TICKS, ticks), (DRAWN, others)) if texts]
 
 
 class Row(NamedTuple):

@@ -7,12 +7,18 @@ from html.parser import HTMLParser
 
 import pytest
 
-from lib.press import records, show
-from lib.press.show import Html, measured, rounded, source, table
+from lib.page import Html, measured, source, table, tables
+from lib.page.machine import rounded
+from lib.page.markup import typeset
+from lib.press import records
 
 
 def press(html):
     return html._repr_mimebundle_()[1].get("press", {})
+
+
+def said(html):
+    return press(html)["record"].splitlines()
 
 
 class Balanced(HTMLParser):
@@ -55,12 +61,12 @@ def test_a_table_has_headers_with_a_scope_and_numbers_flush_right():
      (None, "–"), ("8 × 2", "8 × 2"), (math.inf, "inf"), (math.nan, "nan")],
 )  # fmt: skip
 def test_cells_show_values_as_given(value, text):
-    assert show.cell(value) == text
+    assert tables.cell(value) == text
 
 
 def test_the_floats_of_a_column_have_as_many_decimals_and_its_integers_none():
-    markup = table({"load": [0.2, 1.0], "s": [2.92, None], "ms": [1.0, 0.125], "mixed": [7.07, 362]}).markup
-    assert records.visible(markup).splitlines()[1:] == ["0.2 | 2.92 | 1.000 | 7.07", "1.0 | – | 0.125 | 362"]
+    shown = table({"load": [0.2, 1.0], "s": [2.92, None], "ms": [1.0, 0.125], "mixed": [7.07, 362]})
+    assert said(shown)[1:] == ["0.2 | 2.92 | 1.000 | 7.07", "1.0 | – | 0.125 | 362"]
 
 
 def test_yes_and_no_may_stand_among_numbers_but_make_no_column_of_them():
@@ -74,16 +80,15 @@ def test_columns_of_different_lengths_are_refused():
 
 
 def test_markup_in_cells_is_escaped():
-    markup = table({"<i>": ["<b>"], '"': ["&"]}, "<u>").markup
-    Balanced(markup)
-    assert records.visible(markup).splitlines() == ["<u>", '<i> | "', "<b> | &"]
+    shown = table({"<i>": ["<b>"], '"': ["&"]}, "<u>")
+    Balanced(shown.markup)
+    assert said(shown) == ["<u>", '<i> | "', "<b> | &"]
 
 
 def test_a_long_name_may_be_broken_where_it_has_joints_and_a_number_may_not():
     markup = table({"figure": ["collocated.ttft_p50_s"], "s": ["0.72"]}).markup
     assert "collocated.<wbr>ttft_<wbr>p50_s" in markup, "and nothing but a unit never stands alone"
     assert ">0.72<" in markup
-    assert "collocated.ttft_p50_s | 0.72" in records.visible(markup)
 
 
 def test_only_columns_with_long_cells_get_room_for_words():
@@ -129,9 +134,11 @@ def test_a_column_of_dashes_is_set_like_the_numbers_beside_it():
     ],
 )  # fmt: skip
 def test_tables_have_the_signs_of_print_for_those_of_a_keyboard(keyed, printed):
-    assert show.typeset(keyed) == printed
-    text = table({keyed: [keyed], "b": [keyed]}, keyed).markup.replace("<wbr>", "")
-    assert records.visible(text).split() == f"{printed} {printed} | b {printed} | {printed}".split()
+    assert typeset(keyed) == printed
+    assert (
+        " ".join(said(table({keyed: [keyed], "b": [keyed]}, keyed))).split()
+        == f"{printed} {printed} | b {printed} | {printed}".split()
+    )
 
 
 def test_a_number_is_not_torn_from_its_unit_nor_a_dot_from_what_it_follows():
@@ -190,33 +197,33 @@ def test_source_shows_what_runs_with_a_link_to_its_first_line():
         if line:
             assert f'href="../lib/press/records.py#L{line}"' in shown.markup
     assert "def cells_only(record: str) -> str:" in shown.text
-    assert press(shown) == {"code": True}
+    assert said(shown)[0] == "> cells_only in lib/press/records.py"
 
 
 @pytest.mark.parametrize(("page", "up"), [("book", "../"), ("book/refreshers", "../../")])
 def test_the_link_to_source_leads_out_of_the_folder_of_the_page(page, up, tmp_path, monkeypatch):
     (tmp_path / page).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / page)
-    assert f'href="{up}lib/press/show.py#L' in source(show.is_number).markup
+    assert f'href="{up}lib/page/tables.py#L' in source(tables.is_number).markup
 
 
 def test_source_reads_back_as_the_code():
-    lines = records.visible(source(show.is_number).markup).splitlines()
-    assert lines[0] == "is_number in lib/press/show.py"
-    assert lines[1:] == [" ".join(line.split()) for line in source(show.is_number).text.splitlines()]
+    lines = said(source(tables.is_number))
+    assert lines[0] == "> is_number in lib/page/tables.py"
+    assert lines[1:] == [f"> {' '.join(line.split())}" for line in source(tables.is_number).text.splitlines()]
 
 
 def test_each_line_of_source_knows_where_it_goes_on():
-    markup = source(show.is_number).markup
+    markup = source(tables.is_number).markup
     Balanced(markup)
-    body = inspect.getsource(show.is_number).splitlines()
+    body = inspect.getsource(tables.is_number).splitlines()
     assert markup.count('class="line"') == len(body)
     deep = [len(line) - len(line.lstrip()) + (0 if '"""' in line else 4) for line in body]
     assert re.findall(r"--indent:(\d+)ch", markup) == list(map(str, deep))
 
 
 def test_colours_of_source_are_variables_with_a_fallback():
-    markup = source(show.measured).markup
+    markup = source(measured).markup
     assert "#00000" not in markup
     assert "var(--code-keyword, var(--jp-mirror-editor-keyword-color, #" in markup
 

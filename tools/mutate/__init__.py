@@ -41,16 +41,17 @@ from typing import Any
 
 import pytest
 
-from lib.press import digits, published, records, run
+from lib.page import published
+from lib.press import contents, inprocess, records, run
+from tools.mutate import numerals
 
 KINDS = ("data", "lib", "prose", "records")
-MODELS = ("", "decide/")  # folders of lib
 ENOUGH = 0.98
 BUDGET = 25.0  # seconds of computing, as measured on the unchanged project
 WARM = (
     "IPython.core.interactiveshell", "PIL.Image", "anyio.pytest_plugin", "jinja2",
     "matplotlib.backends.backend_svg", "matplotlib.figure", "myst_nb.sphinx_", "nbformat.v4", "numpy",
-    "pygments.formatters", "lib.press.figures", "lib.press.plugin",
+    "pygments.formatters", "lib.page.figures", "lib.press.plugin",
 )  # fmt: skip
 
 HOME = f"{run.ROOT / 'lib'}{os.sep}"
@@ -98,21 +99,21 @@ def candidates(root: Path, kind: str, read: set[str]) -> Iterator[tuple[str, int
         claimed = {c.partition(".")[0] for p in printed(root) for c in records.claims(p.read_text("utf8"))}
         for path in sorted([*(root / "lib" / "data").glob("*.toml"), *(root / "book").glob("*.bib")]):
             name, text = path.relative_to(root).as_posix(), path.read_text("utf8")
-            places = digits.in_bibtex(text) if path.suffix == ".bib" else iter(())
+            places = numerals.in_bibtex(text) if path.suffix == ".bib" else iter(())
             if name in read:
-                places = digits.in_toml(text, claimed if path.name == "published.toml" else None)
+                places = numerals.in_toml(text, claimed if path.name == "published.toml" else None)
             yield from ((name, place, False) for place in places)
     elif kind == "lib":
-        for path in sorted(path for part in MODELS for path in (root / "lib").glob(f"{part}*.py")):
-            for place in digits.in_python(path.read_text("utf8")):
+        for path in models(root):
+            for place in numerals.in_python(path.read_text("utf8")):
                 yield path.relative_to(root).as_posix(), place, False
     elif kind == "prose":
-        for path in (root / "book" / f"{name}.md" for name in pages(root)):
-            for place, cells in digits.in_prose(path.read_text("utf8")):
+        for path in (root / "book" / f"{name}.md" for name in contents.chapters(root)):
+            for place, cells in numerals.in_prose(path.read_text("utf8")):
                 yield path.relative_to(root).as_posix(), place, cells
     else:
         for path in printed(root):
-            for place in digits.last_digits(path.read_text("utf8")):
+            for place in numerals.last_digits(path.read_text("utf8")):
                 yield path.relative_to(root).as_posix(), place, False
 
 
@@ -135,10 +136,10 @@ def mutant(root: Path, kind: str, path: str, place: int, step: int, cells: bool 
     return Mutant(kind, path, place, str(old), str(new), line, text.splitlines()[line - 1].strip(), cells)
 
 
-def pages(root: Path) -> list[str]:
-    """Return the pages of the table of contents, as paths below book without suffix."""
-    toc = (root / "_toc.yml").read_text("utf8")
-    return re.findall(r"^\s*(?:-\s+)?(?:root|file):\s*book/(\S+)", toc, re.M)
+def models(root: Path) -> list[Path]:
+    """Return the modules that compute: all of `lib` but what shows, checks and builds pages."""
+    around = {root / "lib" / "page", root / "lib" / "press"}
+    return sorted(path for path in (root / "lib").rglob("*.py") if not around & {*path.parents})
 
 
 def printed(root: Path) -> list[Path]:
@@ -239,9 +240,8 @@ def work() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     warm_up()
-    from lib.press import warm
 
-    book = warm.Book(run.ROOT / "_build" / "mutate")
+    book = inprocess.Book(run.ROOT / "_build" / "mutate")
     gc.freeze()  # what is warm is not looked through for garbage again and again
     for line in sys.stdin:
         request = json.loads(line)
@@ -326,9 +326,8 @@ def step(name: str, book: Any, *plugins: object) -> str:
     if what == "page":
         text, problems = book.read(f"book/{target}")
         return "\n".join(filter(None, [*problems, records.drift(path, text)]))
-    from lib.press import warm
 
-    notebook = warm.execute(run.read(path))
+    notebook = inprocess.execute(run.read(path))
     KEPT.append((path, notebook))
     complaints = [*records.problems(notebook), records.drift(path, records.printed(notebook), part=True)]
     return "\n".join(filter(None, complaints))
@@ -446,7 +445,7 @@ class Workers:
             "OPENBLAS_NUM_THREADS": "1",
             "OMP_NUM_THREADS": "1",
         }
-        command = [sys.executable, "-c", "from lib.press.mutate import work; work()"]
+        command = [sys.executable, "-c", "from tools.mutate import work; work()"]
         pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
         return subprocess.Popen(
             command, cwd=copy, env=environment, text=True, stdin=pipe, stdout=pipe, stderr=nowhere
@@ -482,10 +481,11 @@ class Workers:
 def baseline(root: Path, workers: Workers) -> tuple[dict[str, Seen], list[str]]:
     """Run the unchanged book once; return what each step touched, and complaints: there should be none."""
     seen, false = {}, []
-    chapters = [page for page in pages(root) if run.is_chapter(root / "book" / f"{page}.md")]
+    chapters = [page for page in contents.chapters(root) if run.is_chapter(root / "book" / f"{page}.md")]
     tests = [path for path in sorted((root / "tests").glob("test_*.py")) if of_models(path)]
     cells = [f"cells {page}" for page in chapters]  # before the pages, which need what these print
-    for names in (cells, [f"page {page}" for page in pages(root)] + [f"test tests/{p.name}" for p in tests]):
+    rest = [f"page {page}" for page in contents.chapters(root)] + [f"test tests/{p.name}" for p in tests]
+    for names in (cells, rest):
         for name, got in zip(names, workers.map({"step": name} for name in names), strict=True):
             calls = frozenset((path, line) for path, line in got.get("functions", ()))
             files, sections = (frozenset(got.get(key, ())) for key in ("files", "sections"))
@@ -500,7 +500,7 @@ def baseline(root: Path, workers: Workers) -> tuple[dict[str, Seen], list[str]]:
 
 
 def of_models(path: Path) -> bool:
-    """Tell whether a file of tests imports a module of `lib` that is not the press, and builds no site."""
+    """Tell whether a file of tests imports a module of `lib` that computes, and builds no site."""
     nodes = list(ast.walk(ast.parse(path.read_bytes())))
     if any(isinstance(node, ast.arg) and node.arg in ("site", "browser") for node in nodes):
         return False
@@ -510,7 +510,7 @@ def of_models(path: Path) -> bool:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     ]
-    return any(re.match(r"lib\.(?!press\b|data\b)", name) for name in names)
+    return any(re.match(r"lib\.(?!page\b|press\b|data\b)", name) for name in names)
 
 
 def verdicts(root: Path, choose: Callable[[set[str]], list[Mutant]], workers: Workers) -> Iterator[Verdict]:
@@ -564,7 +564,7 @@ def files(names: Iterable[str]) -> str:
 
 def main() -> None:
     """Run the command line; the status says whether enough was caught."""
-    parser = argparse.ArgumentParser(prog="python -m lib.press.mutate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.mutate", description=__doc__)
     parser.add_argument("--count", type=int, default=300, help="how many mutants (300)")
     parser.add_argument("--seed", type=int, default=0, help="which sample (0)")
     parser.add_argument("--jobs", type=int, default=2, help="how many processes (2)")
@@ -580,7 +580,3 @@ def main() -> None:
             sys.exit(str(error))
     print(f"\n{report(found)}\n{perf_counter() - start:.0f} s")
     sys.exit(0 if sum(bool(v.by) for v in found) >= ENOUGH * len(found) else 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from lib.press import npm
-from lib.press.run import ROOT, code
+from lib.press.run import ROOT, outside
 
 SHIPPED = {
     "pyodide": (
@@ -28,16 +28,8 @@ SHIPPED = {
     "d3": ("dist/d3.min.js", "LICENSE"),
     "@observablehq/plot": ("dist/plot.umd.min.js", "LICENSE"),
 }
-PRESS = ("__init__", "figures", "forms", "show")  # what a form needs of it
 FORM = 'class="live"'
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # no two builds differ
-
-
-def modules() -> list[Path]:
-    """Return what of `lib` a browser needs: the models with their data, the calculators, the forms."""
-    press = ROOT / "lib" / "press"
-    needed = {press / f"{name}.py" for name in PRESS}
-    return [path for path in code() if press not in path.parents or path in needed]
 
 
 def ship(app: Sphinx, error: Exception | None) -> None:
@@ -53,7 +45,7 @@ def ship(app: Sphinx, error: Exception | None) -> None:
         for name in names:
             shutil.copyfile(found / package / name, to / Path(name).name)
     with zipfile.ZipFile(here / "lib.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in modules():
+        for path in outside():
             archive.writestr(
                 zipfile.ZipInfo(path.relative_to(ROOT).as_posix(), LONG_AGO),
                 path.read_bytes(),

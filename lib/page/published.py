@@ -1,25 +1,23 @@
-"""The review's figures, held against what a page computes."""
+"""The review's figures, held against what a page computes. What others measured is in `world`."""
 
 from __future__ import annotations
 
 import math
 import numbers
-import tomllib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from lib.press.show import Html, table_markup
+from lib import data
+from lib.page.markup import Html
+from lib.page.tables import html_of
 
 QUOTED = ("guide_", "fabric_lib", "image_ms_", "cpu_saved_ms")  # what the review quotes and does not compute
 
 
-@cache
 def figures() -> dict[str, Any]:
     """Return the whole of `lib/data/published.toml`, decimals at their printed precision."""
-    return tomllib.loads(files("lib.data").joinpath("published.toml").read_text("utf8"), parse_float=Decimal)
+    return data.read("published.toml")
 
 
 def get(path: str) -> Any:
@@ -157,4 +155,4 @@ def compare(
     verdict = f"{len(rows)} published figures in [{section}], {moved} of them different here"
     if len(rows) == 1:
         verdict = f"1 published figure in [{section}], {moved} different here"
-    return Html(table_markup(columns, verdict), verdict, problem=problems)
+    return html_of(columns, verdict, verdict, problem=problems)

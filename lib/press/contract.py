@@ -1,4 +1,7 @@
-"""Sphinx extension of the book: nothing stale, nothing unrecorded, no equation that needs JavaScript."""
+"""Sphinx extension of the book: nothing stale, nothing unrecorded, no equation that needs JavaScript.
+
+How a page looks is not decided here but in `site`.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,10 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
-from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
+from lib.page.markup import SCROLLS
 from lib.press import prose, records, run
-from lib.press.show import SCROLLS
 
 log = logging.getLogger(__name__)
 
@@ -89,35 +91,6 @@ def forget_what_failed(app: Sphinx, exception: Exception | None) -> None:
         (Path(app.doctreedir) / "environment.pickle").unlink(missing_ok=True)
 
 
-# ---- solutions, closed until they are asked for
-
-
-class Solution(nodes.General, nodes.Element):
-    """The content of a section titled `Solution`: a closed block here, a collapsed heading in JupyterLab."""
-
-
-class FoldSolutions(SphinxTransform):
-    """Take such sections out of the outline and close them."""
-
-    default_priority = 400
-
-    def apply(self, **_: Any) -> None:
-        """Put a `Solution` in the place of each."""
-        for section in list(self.document.findall(nodes.section)):
-            if isinstance(section[0], nodes.title) and section[0].astext() == "Solution":
-                section.replace_self(Solution("", *section.children[1:], ids=section["ids"]))
-
-
-def open_solution(self: Any, node: Solution) -> None:
-    """Begin a closed block."""
-    self.body.append(self.starttag(node, "details", CLASS="solution") + "<summary>Solution</summary>")
-
-
-def close_solution(self: Any, node: Solution) -> None:
-    """End it."""
-    self.body.append("</details>\n")
-
-
 # ---- equations without JavaScript
 
 
@@ -154,7 +127,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("doctree-read", read_page)
     app.connect("env-updated", compare_all)
     app.connect("build-finished", forget_what_failed)
-    app.add_node(Solution, html=(open_solution, close_solution))
-    app.add_transform(FoldSolutions)
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     return {"parallel_read_safe": False, "parallel_write_safe": True}

@@ -7,14 +7,14 @@ import io
 import textwrap
 from pathlib import Path
 
-from lib.press.figures import DECODE, PREFILL
+from lib.page.figures import DECODE, PREFILL
 
 FOLDER = "_static/cards"
 INK, MUTED, PAPER = "#1f2429", "#56606b", "#ffffff"
 WIDTH, HEIGHT = 1200, 630  # pixels, what the sites that show cards ask for
 
 
-def draw(out: Path, book: str, title: str, about: str) -> str:
+def card(out: Path, book: str, title: str, about: str) -> str:
     """Draw the card of a page below `out` unless it is there already; return its path in the site."""
     code = Path(__file__).read_bytes()
     name = hashlib.sha256("\0".join((book, title, about)).encode() + code).hexdigest()[:16]

@@ -14,9 +14,9 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from lib.press import cards
+from lib.press import social_cards
 from lib.press.address import SERVED, root, website
-from lib.press.show import ROOT
+from lib.press.run import ROOT
 
 LONGEST = 200  # characters of a description
 WITHOUT_PROMISE = {
@@ -61,7 +61,7 @@ def describe(app: Sphinx, pagename: str, templatename: str, context: dict[str, A
     context["page_description"] = description(pagename, doctree)
     context["page_address"] = address(f"{pagename}.html", pagename)
     shown = (title, context["page_description"]) if doctree is not None else (book, "")
-    context["page_card"] = address(cards.draw(Path(app.outdir), book, *shown), pagename)
+    context["page_card"] = address(social_cards.card(Path(app.outdir), book, *shown), pagename)
 
 
 def address(path: str, page: str) -> str:
@@ -161,7 +161,7 @@ def finish(app: Sphinx, error: Exception | None) -> None:
         after = guarded(before)
         if after != before:
             page.write_text(after, "utf8")
-    cards.prune(out)
+    social_cards.prune(out)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,7 +1,8 @@
 """A calculator's form: its knobs and its result, as HTML that stands alone and that `live.js` brings to life.
 
 The page shows the result for the default knobs before any script runs. In a browser the same functions write
-the same markup: only the plot is drawn by another library, from the same description.
+the same markup: only the plot is drawn by another library, from the same description. The calculators
+themselves are in `lib.live`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from html import escape
 from math import ceil, log10
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lib.press.figures import NAMES, three_digits
-from lib.press.show import Html, table_markup, typeset
+from lib.page.figures import NAMES, draw_plot, three_digits
+from lib.page.markup import ALT, Html, recorded, typeset
+from lib.page.tables import table_lines, table_markup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 COLOURS = {"ink": "#010203", **{name.removeprefix("--"): colour for colour, name in NAMES.items()}}
 MARKERS = {"circle": "o", "square": "s", "triangle": "^"}
+LOADING = "Loading Python"
 SIZE = (6.4, 3.8)  # inches; live.css keeps the same shape
 
 
@@ -49,41 +52,49 @@ class Calculator(Protocol):
 def form(calculator: Calculator, **knobs: object) -> Html:
     """Return a calculator's form with its result; knobs: values other than the defaults."""
     answer, name = calculator(**knobs), calculator.name
-    plot, drawn = drawing(answer["plot"])
-    shown = {**parts(answer), "plot": plot}
-    fields = ""
+    plot = answer["plot"]
+    drawing, said, coordinates = draw_plot(lambda axes: paint(axes, plot), plot["alt"], SIZE)
+    shown, fields, asked = parts(answer), "", []
     for group in calculator.groups:
-        inside = "".join(field(name, knob, knobs.get(knob.name, knob.default)) for knob in group.knobs)
-        legend = f"<legend>{escape(group.legend)}</legend>"
+        made = [field(name, knob, knobs.get(knob.name, knob.default)) for knob in group.knobs]
+        inside, legend = "".join(markup for markup, _ in made), f"<legend>{escape(group.legend)}</legend>"
         fields += f'<fieldset class="live-group">{legend}{inside}</fieldset>' if group.legend else inside
+        asked += [group.legend, *(line for _, lines in made for line in lines)]
+    elsewhere = "On the site of the book this has knobs; here, change them in the code: "
+    call = f'form(calculator("{name}"), {calculator.knobs[0].name}=…)'
     markup = (
         f'<section class="live" data-live="{name}" aria-labelledby="live-{name}">'
         f'<p class="live-title" id="live-{name}">{escape(calculator.title)}</p>'
-        f'<p class="live-elsewhere">On the site of the book this has knobs; here, change them in the code: '
-        f'<code>form(calculator("{name}"), {calculator.knobs[0].name}=…)</code>.</p>'
+        f'<p class="live-elsewhere">{elsewhere}<code>{call}</code>.</p>'
         f"<form novalidate><fieldset hidden disabled>{fields}</fieldset></form>"
         f'<div class="live-status"><p role="status"></p>'
-        f'<progress max="1" aria-label="Loading Python" hidden></progress></div>'
+        f'<progress max="1" aria-label="{LOADING}" hidden></progress></div>'
         f'<div class="live-say" data-part="say" role="status" style="{room(answer["say"])}">'
         f"{shown['say']}</div>"
         f'<div class="figure"><p class="figure-title" data-part="title">{shown["title"]}</p>'
         f'<ul class="live-legend" data-part="legend" style="list-style: none">{shown["legend"]}</ul>'
-        f'<div class="live-plot" data-part="plot">{shown["plot"]}</div></div>'
+        f'<div class="live-plot" data-part="plot">{drawing}</div></div>'
         f'<div data-part="table" style="{heading(answer["table"])}">{shown["table"]}</div></section>'
     )
-    return Html(markup, f"<form: {calculator.title}>\n" + "\n".join(answer["say"]), plotted=drawn)
+    names = [mark["name"] for mark in plot["marks"]]
+    result = [*answer["say"], plot["title"], *names]
+    lines = [calculator.title, f"{elsewhere}{call}.", *asked, ALT + LOADING, *map(typeset, result), *said]
+    lines += [line for table in tables(answer) for line in table_lines(table)]
+    text = f"<form: {calculator.title}>\n" + "\n".join(answer["say"])
+    return Html(markup, text, record=recorded([*lines, *coordinates]))
 
 
-def field(name: str, knob: Any, value: object) -> str:
-    """Return the label, the control and the hint of a knob."""
+def field(name: str, knob: Any, value: object) -> tuple[str, list[str]]:
+    """Return the label, the control and the hint of a knob, as HTML and as lines of the record."""
     this = f"live-{name}-{knob.name}"
     named, kind = f'id="{this}" name="{knob.name}" aria-describedby="{this}-hint"', ""
     if hasattr(knob, "choices"):
         options = "".join(
             f"<option{' selected' * (one == value)}>{escape(one)}</option>" for one in knob.choices
         )
-        control, hint = f"<select {named}>{options}</select>", ""
+        control, hint, said = f"<select {named}>{options}</select>", "", [*knob.choices]
     elif hasattr(knob, "example"):
+        said = [ALT + knob.example, str(value)]
         say = f'rows="3" placeholder="{escape(knob.example)}" spellcheck="false" autocomplete="off"'
         control, hint, kind = (
             f"<textarea {named} {say}>{escape(str(value))}</textarea>",
@@ -92,11 +103,11 @@ def field(name: str, knob: Any, value: object) -> str:
         )
     else:
         control = f'<input type="number" {named} step="{knob.step}" value="{value}" autocomplete="off">'
-        hint = knob.hint
+        hint, said = knob.hint, [f"{ALT}{value}"]
     return (
         f'<div class="live-knob{kind}"><label for="{this}">{escape(typeset(knob.label))}</label>{control}'
         f'<p class="live-hint" id="{this}-hint">{escape(typeset(hint))}</p></div>'
-    )
+    ), [typeset(knob.label), *said, typeset(hint)]
 
 
 def room(sentences: Sequence[str]) -> str:
@@ -117,14 +128,14 @@ def parts(answer: Mapping[str, Any]) -> dict[str, str]:
         "say": "".join(f"<p>{escape(typeset(sentence))}</p>" for sentence in answer["say"]),
         "title": escape(typeset(plot["title"])),
         "legend": "".join(key(mark) for mark in plot["marks"] if mark["name"]),
-        "table": "".join(
-            table_markup(
-                {header: [three_digits(value) for value in cells] for header, cells in table.items()}
-            )
-            for table in (answer["table"], answer.get("more"))
-            if table
-        ),
+        "table": "".join(map(table_markup, tables(answer))),
     }
+
+
+def tables(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the table or two of an answer, numbers to three digits."""
+    found = [table for table in (answer["table"], answer.get("more")) if table]
+    return [{header: [*map(three_digits, cells)] for header, cells in table.items()} for table in found]
 
 
 def respond(calculator: Calculator, knobs: Mapping[str, object]) -> str:
@@ -159,15 +170,6 @@ def key(mark: Mapping[str, Any]) -> str:
         f'<li><svg width="26" height="14" fill="{ink}" stroke="{ink}" aria-hidden="true">{sample}</svg> '
         f"{escape(typeset(mark['name']))}</li>"
     )
-
-
-def drawing(plot: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return a plot drawn by Matplotlib, and the data in it."""
-    from lib.press import figures
-
-    drawn = figures.draw(lambda axes: paint(axes, plot), plot["title"], plot["alt"], {"": []}, SIZE)
-    svg = drawn.markup[drawn.markup.index("<svg") : drawn.markup.index("</svg>") + 6]
-    return svg, drawn.press["plotted"]
 
 
 def power(value: float) -> str:

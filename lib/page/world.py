@@ -1,4 +1,7 @@
-"""What others measured, quoted from `lib/data/measured.toml` and set beside what a page predicts."""
+"""What others measured, quoted from `lib/data/measured.toml` and set beside what a page predicts.
+
+What the review states is in `published`; the predictions themselves are in `lib.measured`.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ from html import escape
 from typing import Any, Protocol
 
 from lib import data
-from lib.press.published import plain, split
-from lib.press.show import Html, table_markup, typeset
+from lib.page.markup import Html, recorded, typeset
+from lib.page.published import plain, split
+from lib.page.tables import html_of
 
 
-class Row(Protocol):
+class Pair(Protocol):
     """A row of `beside`: a measured number as printed; a prediction, a reason why there is none, or both."""
 
     name: str
@@ -41,21 +45,22 @@ def setup(entry: str, modelled: str = "") -> Html:
     lines = {"Measured on": found["setup"], "Published in": found["source"], "Modelled with": modelled}
     lines = {term: text for term, text in lines.items() if text}
     body = "<br>".join(f"<strong>{term}:</strong> {escape(typeset(text))}" for term, text in lines.items())
-    return Html(f'<p class="setup">{body}</p>', "\n".join(f"{term}: {text}" for term, text in lines.items()))
+    text = "\n".join(f"{term}: {text}" for term, text in lines.items())
+    return Html(f'<p class="setup">{body}</p>', text, record=recorded([typeset(text)]))
 
 
 def beside(rows: Sequence[Any], caption: str = "") -> Html:
-    """Return a table of measured figures (`Row`s) with the predictions at the same precision, and the ratio.
+    """Return a table of measured figures (`Pair`s) with the predictions at the same precision, and the ratio.
 
     Where nothing is predicted, or what is predicted is no prediction, the reason stands instead of the ratio.
     """
     lines = [line(row) for row in rows]
     headers = ("figure", "measured", "predicted", "ratio")
     columns: dict[str, Sequence[object]] = dict(zip(headers, zip(*lines, strict=True), strict=True))
-    return Html(table_markup(columns, caption), f"{len(rows)} figures, measured and predicted")
+    return html_of(columns, caption, f"{len(rows)} figures, measured and predicted")
 
 
-def line(row: Row) -> tuple[object, ...]:
+def line(row: Pair) -> tuple[object, ...]:
     """Return the cells of a row: its name with the unit, measured, predicted, and how they compare."""
     name = f"{row.name},\N{NO-BREAK SPACE}{row.unit}"
     if row.predicted is None:

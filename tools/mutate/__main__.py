@@ -1,0 +1,5 @@
+"""`python -m tools.mutate`."""
+
+from tools.mutate import main
+
+main()
