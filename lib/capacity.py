@@ -1,0 +1,139 @@
+"""What an engine does at most, and how busy a load keeps it: asked before anything is simulated.
+
+A simulation of a pool that cannot keep up shows a start-up: its queue grows for as long as one looks, and
+every share it reports depends on when one stopped. So first comes arithmetic. `most` is the highest rate that
+one engine sustains in its role, never idle and with as many requests at once as memory and limits allow.
+`busy` divides a load by it, pool by pool; above `OVERLOADED` nothing is worth simulating.
+
+This is no latency: a pool below its capacity may still keep nobody's promise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, fsum
+
+from lib import checks
+from lib.engine import Engine, prices
+from lib.kv_cache import BLOCK_TOKENS
+from lib.simulator import Deployment
+from lib.workload import Request
+
+OVERLOADED = 0.95  # share of the time; beyond it a queue grows longer than any run
+SAMPLE = 200  # requests, evenly drawn from a longer load
+
+
+@dataclass(frozen=True)
+class Busy:
+    """How busy a pool is: `share` of its time, of `engines` engines that do `most` requests/s each.
+
+    `floor` is the smallest number of GPUs with which any run could keep up, whatever it promises; `batch` is
+    how many answers an engine holds at once when it is full (0 where it holds none).
+    """
+
+    pool: str
+    share: float
+    engines: int
+    most: float
+    floor: int
+    batch: float = 0.0
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether its queue would grow without end, or nearly."""
+        return self.share > OVERLOADED
+
+
+def busy(deployment: Deployment, rate: float, requests: Sequence[Request]) -> tuple[Busy, ...]:
+    """Return how busy `rate` requests/s of such lengths keep each pool of a deployment.
+
+    Lengths are those of `requests`, at most `SAMPLE` of them, evenly drawn; their arrivals do not matter.
+    """
+    checks.positive("busy", rate=rate)
+    sample = drawn(requests)
+    found = []
+    for pool in deployment.pools:
+        one, batch = most(pool.engine, sample, pool.role)
+        engines = rate / one
+        gpus = pool.engine.tensor_parallel * ceil(engines / OVERLOADED)
+        found.append(Busy(pool.role, engines / pool.count, pool.count, one, gpus, batch))
+    return tuple(found)
+
+
+def drawn(requests: Sequence[Request]) -> Sequence[Request]:
+    """Return at most `SAMPLE` of the requests, evenly drawn."""
+    return requests[:: ceil(len(requests) / SAMPLE)]
+
+
+def most(engine: Engine, requests: Sequence[Request], role: str) -> tuple[float, float]:
+    """Return the requests/s of such lengths that one engine sustains at most, and how many it then holds.
+
+    - "prefill": prompts fill one step after the other, up to the token budget, and nothing else is done.
+    - "decode": steps of the largest batch (`full`), each stream at the mean of what it attends to.
+    - "shared": both. While so many stream, somebody's prompt comes in for each that ends: of the steps only
+      those carry a chunk, as large as the budget leaves it, that are needed for that.
+    """
+    checks.counts("most", requests=len(requests))
+    count = len(requests)
+    prompt = fsum([request.prompt_tokens for request in requests]) / count
+    output = fsum([request.output_tokens for request in requests]) / count
+    if role == "prefill":
+        return count / prefill_seconds(engine, requests), 0.0
+    held = mean_held(requests)
+    batch = full(engine, held)
+    price = step(engine)
+    if role == "decode":
+        return batch / (output * price((), floor(batch), round(floor(batch) * held))), batch
+    budget = engine.token_budget or max(request.prompt_tokens for request in requests) + floor(batch)
+    batch = min(batch, budget / (1 + prompt / output))  # tokens come in as they go out
+    streams = max(1, floor(batch))
+    context = round(streams * held)
+    needed = streams * prompt / output  # tokens of prompts a step, on average
+    chunk = min(budget - streams, max(needed, min(prompt, budget - streams)))
+    share = min(1.0, needed / chunk)  # of the steps that carry chunks
+    seconds = fsum([
+        share * price(cut(round(chunk), round(prompt)), streams, context),
+        (1 - share) * price((), streams, context),
+    ])
+    return streams / (output * seconds), batch
+
+
+def cut(tokens: int, prompt: int) -> tuple[tuple[int, int], ...]:
+    """Return so many tokens of prompts as chunks: whole prompts, and a piece from the middle of one."""
+    whole, rest = divmod(tokens, prompt)
+    return ((prompt, 0),) * whole + (((rest, (prompt - rest) // 2),) if rest else ())
+
+
+def prefill_seconds(engine: Engine, requests: Sequence[Request]) -> float:
+    """Return the seconds in which an engine computes these prompts, one after the other, in full steps."""
+    price, budget = step(engine), engine.token_budget
+    seconds, chunks, left = [], [], budget
+    for request in requests:
+        past = 0
+        while past < request.prompt_tokens:
+            tokens = request.prompt_tokens - past if left is None else min(left, request.prompt_tokens - past)
+            chunks.append((tokens, past))
+            past += tokens
+            left = None if left is None else left - tokens
+            if not left:  # the step is full; without a budget a prompt is a step
+                seconds.append(price(tuple(chunks), 0, 0))
+                chunks, left = [], budget
+    if chunks and budget:
+        seconds.append(price(tuple(chunks), 0, 0) * (budget - (left or 0)) / budget)
+    return fsum(seconds)
+
+
+def mean_held(requests: Sequence[Request]) -> float:
+    """Return the tokens that a stream holds on average while it streams: its prompt, half of its answer."""
+    tokens = [request.output_tokens for request in requests]
+    held = [r.output_tokens * (r.prompt_tokens + (r.output_tokens - 1) / 2) for r in requests]
+    return fsum(held) / fsum(tokens)
+
+
+def full(engine: Engine, held: float) -> float:
+    """Return how many streams that hold so many tokens an engine has at once when it is full."""
+    blocks = held / BLOCK_TOKENS + 0.5  # the last one is half empty on average
+    return max(1.0, min(engine.max_num_seqs, (engine.blocks - 1) / blocks))
+
+
+def step(engine: Engine):
+    return prices(engine).seconds
