@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from math import ceil, floor, fsum
 
 from lib import checks
-from lib.engine import Engine, prices
 from lib.kv_cache import BLOCK_TOKENS
-from lib.simulator import Deployment
+from lib.simulator import Deployment, Engine
 from lib.workload import Request
 
 OVERLOADED = 0.95  # share of the time; beyond it a queue grows longer than any run
@@ -80,7 +79,7 @@ def most(engine: Engine, requests: Sequence[Request], role: str) -> tuple[float,
         return count / prefill_seconds(engine, requests), 0.0
     held = mean_held(requests)
     batch = full(engine, held)
-    price = step(engine)
+    price = engine.step_seconds
     if role == "decode":
         return batch / (output * price((), floor(batch), round(floor(batch) * held))), batch
     budget = engine.token_budget or max(request.prompt_tokens for request in requests) + floor(batch)
@@ -90,10 +89,12 @@ def most(engine: Engine, requests: Sequence[Request], role: str) -> tuple[float,
     needed = streams * prompt / output  # tokens of prompts a step, on average
     chunk = min(budget - streams, max(needed, min(prompt, budget - streams)))
     share = min(1.0, needed / chunk)  # of the steps that carry chunks
-    seconds = fsum([
-        share * price(cut(round(chunk), round(prompt)), streams, context),
-        (1 - share) * price((), streams, context),
-    ])
+    seconds = fsum(
+        [
+            share * price(cut(round(chunk), round(prompt)), streams, context),
+            (1 - share) * price((), streams, context),
+        ]
+    )
     return streams / (output * seconds), batch
 
 
@@ -105,7 +106,7 @@ def cut(tokens: int, prompt: int) -> tuple[tuple[int, int], ...]:
 
 def prefill_seconds(engine: Engine, requests: Sequence[Request]) -> float:
     """Return the seconds in which an engine computes these prompts, one after the other, in full steps."""
-    price, budget = step(engine), engine.token_budget
+    price, budget = engine.step_seconds, engine.token_budget
     seconds, chunks, left = [], [], budget
     for request in requests:
         past = 0
@@ -133,7 +134,3 @@ def full(engine: Engine, held: float) -> float:
     """Return how many streams that hold so many tokens an engine has at once when it is full."""
     blocks = held / BLOCK_TOKENS + 0.5  # the last one is half empty on average
     return max(1.0, min(engine.max_num_seqs, (engine.blocks - 1) / blocks))
-
-
-def step(engine: Engine):
-    return prices(engine).seconds
