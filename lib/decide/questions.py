@@ -9,7 +9,6 @@ from lib.decide.layouts import apart, default_limits, engine, passes, share, tog
 from lib.deployment import Collocated
 from lib.engine import Engine, prices
 from lib.goodput import SLO, mean_of
-from lib.kv_cache import BLOCK_TOKENS
 from lib.parallelism import USABLE_MEMORY
 from lib.simulator import simulate
 from lib.trace import Trace
@@ -94,7 +93,7 @@ def room(case: Case, degree: int) -> int:
         one = Engine(case.model, case.gpu, tensor_parallel=degree)
     except ValueError:
         return 0
-    return (one.blocks - 1) * BLOCK_TOKENS
+    return one.kv_tokens
 
 
 def forks(case: Case, seen: Verdict, limit: float | None) -> Iterable[Fork]:
