@@ -126,8 +126,7 @@ class FastForward:
         if self.resting and not self.rest(until):
             return
         while self.now < until:
-            if self.finished_in_flight or self.notified or self.arrivals and self.arrivals[0][0] <= self.now:
-                self.look_around()
+            self.look_around()
             seen = self.look_for_copies() if self.pulls else []
             pieces, preempted, left = self.compose()
             if pieces or self.decodes:
