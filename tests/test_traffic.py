@@ -9,12 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lib import traffic, workload
-from lib.engine import Engine
 from lib.hardware import H100_SXM
 from lib.models import LLAMA_3_1_8B
 from lib.prefix_cache import common_prefix
 from lib.scheduler import vllm
-from lib.simulator import Collocated, simulate
+from lib.simulator import Collocated, Engine, simulate
 from lib.traffic import Traffic, alone, read, window
 from lib.workload import Request
 
