@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 from math import isfinite
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from lib import traffic, workload
@@ -103,7 +104,7 @@ def read_traffic(arguments: argparse.Namespace) -> Traffic | None:
     for option, own in OWN.items():
         if option in arguments.given:
             raise ValueError(f"{flag(option)} and --trace: a recording has its own {own}; use one of the two")
-    return traffic.window(workload.read(arguments.trace, arguments.trace_time), MOST_REQUESTS)
+    return traffic.window(workload.read(Path(arguments.trace), arguments.trace_time), MOST_REQUESTS)
 
 
 def flag(option: str) -> str:

@@ -126,7 +126,7 @@ def columns_of(names: Sequence[str]) -> tuple[str, str, str, str | None]:
     missing = [what for what, column in found.items() if column is None]
     if arrival is None or prompt is None or output is None:
         raise ValueError(
-            f"no column with {' nor '.join(missing)} among {shown(', '.join(names))}; name them arrival_s, "
+            f"no column with {' nor '.join(missing)} among {shown(', '.join(names))}; use arrival_s, "
             "prompt_tokens, output_tokens"
         )
     return arrival, prompt, output, named(names, SESSION)
