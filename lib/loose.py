@@ -21,7 +21,7 @@ from typing import Any
 
 NOTES = ("id", "source", "setup", "state")
 SERIES = ("streams", "prompt_tokens", "output_tokens", "rate", "batch", "requests", "context_tokens")
-FIGURES = {
+NAMES = {  # other words for the names of `lib.measurements`
     "token_ms": "step_ms",
     "decode_ms": "step_ms",
     "recompute_ms": "prefill_ms",
@@ -30,15 +30,32 @@ FIGURES = {
     "itl_ms": "itl_mean_ms",
     "e2e_ms": "e2e_mean_ms",
     "e2e_s": "e2e_mean_s",
+    "tokens_per_s": "output_tokens_per_s",
+    "prefill_tokens_per_s": "input_tokens_per_s",
     "prefill_tokens": "prompt_tokens",
+    "concurrency": "streams",
 }
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "tensorrt-llm": "TensorRT-LLM"}
 FAMILY = "gpt-oss|llama|qwen|opt|minimax|deepseek|kimi|mixtral|mistral|glm|nemotron|gemma|phi|falcon"
 MODEL = re.compile(rf"(?<![\w/])(?:[\w.]+/)?((?:meta-)?(?:{FAMILY})[\w.]*(?:-[\w.]+)*)", re.IGNORECASE)
 ENDINGS = re.compile(r"-(?:fp8|fp4|nvfp4|mxfp4|bf16|fp16|int4|instruct|gptq|awq|chat)(?=-|$)", re.IGNORECASE)
 PRECISION = re.compile(r"(?<![a-z])(mxfp4|nvfp4|fp8|bf16|fp16|int8|int4|fp4)(?![a-z0-9])", re.IGNORECASE)
-WHOLE = r"(\d+(?:,\d{3})*)"
+ENGINE = re.compile(r"(?<![a-z/])(vllm|sglang|trtllm|tensorrt-llm)(?:\s+v?(\d[\w.+]*))?", re.IGNORECASE)
+WHOLE = r"(\d+(?:,\d{3})*)(?![\d.])"
+COUNTS = {
+    "prompt_tokens": rf"(?:prompts?|inputs?)(?: of)? {WHOLE}",
+    "output_tokens": rf"(?:outputs?|answers?)(?: of)? {WHOLE}",
+    "requests": rf"{WHOLE} (?:requests|prompts|samples)",
+    "duration_s": rf"for {WHOLE} s\b",
+    "token_budget": rf"budget(?: of)? {WHOLE}",
+}
+LOADS = {
+    "streams": rf"{WHOLE} streams|concurrency {WHOLE}",
+    "batch": rf"batch(?: size)? {WHOLE}",
+}
+ANY_LOAD = ("streams", "batch", "rate", "offline")
 POOL = re.compile(r"(?:(\d+) x )?TP(\d+)\s+(prefill|decode)", re.IGNORECASE)
+DEGREE = re.compile(r"(?<![a-z])(?:TP\s?=?\s?|tensor parallelism )(\d+)(?! x| and|,? \d+ and)", re.IGNORECASE)
 
 
 def is_loose(entry: Mapping[str, Any]) -> bool:
@@ -92,7 +109,7 @@ def fielded(
 
 
 def _name(key: str) -> str:
-    return FIGURES.get(key, key)
+    return NAMES.get(key, key)
 
 
 def _by_statistic(value: Mapping[str, Any]) -> bool:
@@ -130,70 +147,61 @@ def _prose(prose: str, gpus: tuple[str, ...]) -> dict[str, Any]:
         word = precision[1].lower()
         told["precision"] = {"fp4": "nvfp4"}.get(word, word)
     told |= _gpu(prose, gpus)
-    if engine := re.search(
-        r"(?<![a-z/])(vllm|sglang|trtllm|tensorrt-llm)(?:\s+v?(\d[\w.+]*))?", prose, re.IGNORECASE
-    ):
+    if engine := ENGINE.search(prose):
         told |= {"engine": ENGINES[engine[1].lower()], "version": engine[2] or "unknown"}
-    told |= _degrees(prose)
-    if words := re.search(rf"prompts?(?: of)? {WHOLE}", prose):
-        told["prompt_tokens"] = _whole(words[1])
-    if words := re.search(rf"(?:outputs?|answers?)(?: of)? {WHOLE}", prose):
-        told["output_tokens"] = _whole(words[1])
-    if words := re.search(rf"{WHOLE} (?:requests|prompts)", prose):
-        told["requests"] = _whole(words[1])
-    if words := re.search(r"for (\d+) s\b", prose):
-        told["duration_s"] = int(words[1])
+    for name, pattern in COUNTS.items():
+        if words := re.search(pattern, prose):
+            told[name] = _whole(words[1])
     if "prefix caching on" in prose:
         told["prefix_caching"] = True
-    return told | _load(prose)
+    return told | _degrees(prose) | _load(prose)
 
 
 def _gpu(words: str, gpus: tuple[str, ...]) -> dict[str, str]:
     """Return the GPU named first: h200_sxm and 16 H200 are the H200."""
     at = {}
     for name in gpus:
-        short = name.split()[0]
-        if short != "unknown" and (
-            place := re.search(rf"(?<![a-z0-9]){short}(?![0-9])", words, re.IGNORECASE)
-        ):
+        if place := re.search(rf"(?<![a-z0-9]){name.split()[0]}(?![0-9])", words, re.IGNORECASE):
             at[place.start()] = name
     return {"gpu": at[min(at)]} if at else {}
 
 
 def _degrees(prose: str) -> dict[str, Any]:
+    """Return the degree of one pool, or of both: 8 x TP1 prefill + 2 x TP4 decode; TP8, 1P1D."""
     pools = {
-        kind.lower(): {"instances": int(n or 1), "tensor_parallel": int(tp)}
-        for n, tp, kind in POOL.findall(prose)
+        kind.lower(): {"instances": int(many or 1), "tensor_parallel": int(degree)}
+        for many, degree, kind in POOL.findall(prose)
     }
     if set(pools) == {"prefill", "decode"}:
         return pools
-    degree = re.search(r"(?<![A-Za-z])TP\s?(\d+)(?! x| and)", prose)
-    pairs = re.search(r"(\d+)P(\d+)D", prose)
-    tp = int(degree[1]) if degree else 1
-    if pairs:
+    found = DEGREE.search(prose)
+    degrees = {"tensor_parallel": int(found[1])} if found else {}
+    if pairs := re.search(r"(\d+)P(\d+)D", prose):
         both = zip(("prefill", "decode"), pairs.groups(), strict=True)
-        return {kind: {"instances": int(n), "tensor_parallel": tp} for kind, n in both}
-    experts = {"expert_parallel": tp} if re.search("expert.parallel", prose, re.IGNORECASE) else {}
-    return {"tensor_parallel": tp} | experts if degree else {}
+        return {kind: {"instances": int(many)} | degrees for kind, many in both}
+    return degrees
 
 
 def _load(prose: str) -> dict[str, Any]:
     if "one request at a time" in prose:
         return {"streams": 1}
-    if words := re.search(r"batch(?: size)? (\d+)", prose):
-        return {"batch": int(words[1])}
+    for name, pattern in LOADS.items():
+        if words := re.search(pattern, prose):
+            return {name: _whole(next(filter(None, words.groups())))}
     if words := re.search(r"(\d+(?:\.\d+)?) req/s", prose):
         steady = "constant" if re.search("constant rate|evenly", prose) else "poisson"
         return {"rate": Decimal(words[1]), "arrivals": steady}
-    return {}
+    return {"offline": True} if re.search("offline|all at once", prose) else {}
 
 
 def _key(key: str, told: Mapping[str, Any], gpus: tuple[str, ...], where: str) -> dict[str, Any]:
     """Return what a key says: in_1024_tp1, tp8, a100_tp2, pd, or the name of an engine."""
     found: dict[str, Any] = {}
-    for part in re.findall(r"in_\d+|tp\d+|two|[a-z0-9]+", key):
+    for part in re.findall(r"(?:in|out)_\d+|[a-z0-9]+", key):
         if words := re.fullmatch(r"in_(\d+)", part):
             found["prompt_tokens"] = int(words[1])
+        elif words := re.fullmatch(r"out_(\d+)", part):
+            found["output_tokens"] = int(words[1])
         elif words := re.fullmatch(r"tp(\d+)", part):
             found["tensor_parallel"] = int(words[1])
         elif part == "two":
@@ -217,23 +225,27 @@ def _complete(fields: dict[str, Any], prose: str, where: str) -> dict[str, Any]:
     if "prefill" in fields and "tensor_parallel" in fields:
         fields = {name: value for name, value in fields.items() if name != "tensor_parallel"}
     if {"prefill_ms", "step_ms"} & set(fields):
-        load = fields.pop("streams", None) or fields.pop("batch", None) or 1
-        fields |= {"batch": load, "front": 0}
+        together = fields.get("batch", fields.get("streams", 1))
+        fields = {name: value for name, value in fields.items() if name not in ("arrivals", *ANY_LOAD)}
+        fields |= {"batch": together, "front": 0}
+    if re.search("expert.parallel", prose, re.IGNORECASE) and "tensor_parallel" in fields:
+        fields["expert_parallel"] = fields["tensor_parallel"]
     if "precision" not in fields:
         fields["precision"] = "mxfp4" if "gpt-oss" in fields.get("model", "") else "bf16"
         taken["precision"] = "not said"
     if "random length" in prose:
+        said = re.search(r"(0\.\d+) to 1", prose)
         for name in ("prompt_tokens", "output_tokens"):
             if isinstance(fields.get(name), int):
-                fields[name] = {"max": fields[name], "share": 1}
-                taken[name] = "random up to the length given, its share not said"
+                fields[name] = {"max": fields[name], "share": Decimal(said[1]) if said else 1}
+                taken[name] = "random up to the length given, its share not stated"
     needs = {
         "model": "say which, such as Llama-3.1-70B",
         "gpu": "say which, such as H200",
         "prompt_tokens": "say prompts N, or in_N in the key, or give a list prompt_tokens",
-        "load": "say N req/s, one request at a time or batch N, or give a list streams",
+        "load": "say N req/s, one request at a time, batch N or offline, or give a list streams",
     }
-    has = set(fields) | ({"load"} if {"streams", "rate", "batch"} & set(fields) else set())
+    has = set(fields) | ({"load"} if set(ANY_LOAD) & set(fields) else set())
     missing = [f"{name} ({do})" for name, do in needs.items() if name not in has]
     if missing:
         raise ValueError(f"{where}: the set-up lacks " + "; ".join(missing))

@@ -39,7 +39,8 @@ The set-up, which is required unless a default is given:
     token_budget = 8192           # of a step, and sequences of a step: the engine's default if not given
     max_sequences = 256
     graphs = true                 # recorded CUDA graphs (default); false: launched one by one
-    front = 1                     # servers that a request passes (default 1); 0: timed inside the engine
+    front = 1                     # servers that a request passes (default 1, or 2 where pools are apart);
+                                  #   0: timed inside the engine
     by_layer = true               # prefill sends each layer's cache at once (default: all at the end)
     route = "random"              # to a replica: one of ROUTES (default "in turn")
     requests = 500                # how many, or for how long, if known
@@ -574,6 +575,7 @@ def _setup(at: Place, told: dict[str, Any]) -> Setup:
     for name in ("link", "link_bytes_per_s", "by_layer"):
         if name in checked and not apart:
             raise at.error(name, told[name], "leave it out: a link joins prefill and decode")
+    checked.setdefault("front", 2 if apart else 1)
     return Setup(
         load=load,
         amount=0.0 if amount is True else amount,
