@@ -274,8 +274,8 @@ def test_what_cannot_be_read_is_collected_where_one_asks_for_it(tmp_path):
     assert refused[0].startswith("s.toml: s-two: gpu='H1' will not do; ")
 
 
-PLAIN = '0 1 -2 64 1.5 1e400 nan -inf 1e-400 true 2026-12-01 "" "vLLM" "H200"'.split()
-PARTS = "mean max share instances p50 ttft_s gpu x".split()
+PLAIN = ["0", "1", "-2", "64", "1.5", "1e400", "nan", "-inf", "1e-400", "true", "2026-12-01", '""', '"H200"']
+PARTS = ["mean", "max", "share", "instances", "p50", "ttft_s", "gpu", "x"]
 VALUES = st.one_of(
     st.sampled_from(PLAIN),
     st.lists(st.sampled_from([*PLAIN, "{ mean = 3 }"]), max_size=3).map(
@@ -291,7 +291,7 @@ NAMES = st.sampled_from(
 @given(
     changes=st.dictionaries(NAMES, VALUES, max_size=4), without=st.sets(st.sampled_from([*ENTRY]), max_size=2)
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_whatever_stands_in_a_file_it_is_read_or_refused_in_one_line(changes, without):
     try:
         found = parse(written(without=without, **changes), "s.toml")
