@@ -85,7 +85,6 @@ from decimal import Decimal
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib.resources import files
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +98,7 @@ ARRIVALS = ("poisson", "constant")
 OTHER_GPUS = ("H20",)
 GPU_NAMES = (*(gpu.name for gpu in GPUS), *OTHER_GPUS, "unknown")
 LOADS = ("rate", "streams", "batch", "offline", "highest_rate")
+MOST = 10**15
 FIGURE = re.compile(
     r"(?P<what>(?:ttft|tpot|itl|tail|e2e)_(?:mean|min|max|p\d\d)|prefill|step|kv_transfer|pull|batch)"
     r"(?P<over>_lowest|_highest)?_(?P<unit>ms|s)"
@@ -318,10 +318,9 @@ class Place:
     def error(self, name: str, value: object, do: str) -> ValueError:
         """Return the error: file, measurement, field, value and what would do."""
         where = f"{self.file}: {self.entry}" if self.entry else self.file
-        shown = f"{name}={value}" if isinstance(value, Decimal) else f"{name}={value!r}"
-        if value is None:
-            return ValueError(f"{where}: {name} is missing; {do}")
-        return ValueError(f"{where}: {shown} will not do; {do}")
+        shown = value if isinstance(value, Decimal) else repr(value)
+        what = f"{name} is missing" if value is None else f"{name}={shown} will not do"
+        return ValueError(" ".join(f"{where}: {what}; {do}".split()))
 
     def tables(self, name: str, value: object) -> list[dict[str, Any]]:
         """Return a list of at least one table."""
@@ -375,11 +374,7 @@ def _only_true(at: Place, name: str, value: object) -> bool:
 
 def number(at: Place, name: str, value: object) -> Number:
     """Return a finite number above 0 as it is printed."""
-    if isinstance(value, bool) or not isinstance(value, Decimal | int) or not isfinite(value) or value <= 0:
-        raise at.error(name, value, "use a finite number above 0")
-    if not isfinite(float(value)) or not float(value):
-        raise at.error(name, value, "use a number that a float can hold")
-    return value
+    return _between(at, name, value, MOST, "use a finite number above 0")
 
 
 def positive(at: Place, name: str, value: object) -> float:
@@ -389,7 +384,7 @@ def positive(at: Place, name: str, value: object) -> float:
 
 def count(at: Place, name: str, value: object, least: int = 1) -> int:
     """Return a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < MOST:
         raise at.error(name, value, f"use a whole number of at least {least}")
     return value
 
@@ -401,9 +396,15 @@ def count_or_zero(at: Place, name: str, value: object) -> int:
 
 def share(at: Place, name: str, value: object) -> float:
     """Return a number above 0 and at most 1."""
-    if not isinstance(value, Decimal | int) or isinstance(value, bool) or not 0 < value <= 1:
-        raise at.error(name, value, "use a number above 0 and at most 1")
-    return float(value)
+    return float(_between(at, name, value, 1, "use a number above 0 and at most 1"))
+
+
+def _between(at: Place, name: str, value: object, most: int, do: str) -> Number:
+    if isinstance(value, bool) or not isinstance(value, Decimal | int) or not Decimal(value).is_finite():
+        raise at.error(name, value, do)
+    if not 0 < value <= most or not float(value):
+        raise at.error(name, value, do)
+    return value
 
 
 def lengths(at: Place, name: str, value: object) -> Lengths:

@@ -207,6 +207,13 @@ def test_a_file_is_read_from_a_path(tmp_path):
         ({"taken": '{ gpus = "?" }'}, "s-one: gpus='?' will not do; is 'gpu' meant?"),
         ({"chosen_late": '["gpu"]'}, "s-one: chosen_late='gpu' will not do; use some of what taken lists"),
         ({"id": '"t-one"'}, "t-one: id='t-one' will not do; begin it with the source's id, 's'"),
+        (
+            {"prompt_tokens": "{ max = 8, share = nan }"},
+            "prompt_tokens.share=NaN will not do; use a number above",
+        ),
+        ({"requests": "1" + "0" * 400}, "will not do; use a whole number of at least 1"),
+        ({"ttft_mean_ms": "[10, 1e-400]"}, "ttft_mean_ms/1=1E-400 will not do; use a finite number above 0"),
+        ({"ttft_mean_ms": "[10, 1e400]"}, "ttft_mean_ms/1=1E+400 will not do; use a finite number above 0"),
         ({"prefix_caching": "1"}, "s-one: prefix_caching=1 will not do; use true or false"),
         ({"locator": '" "'}, "s-one: locator=' ' will not do; use a string that is not empty"),
     ],
@@ -274,8 +281,23 @@ def test_what_cannot_be_read_is_collected_where_one_asks_for_it(tmp_path):
     assert refused[0].startswith("s.toml: s-two: gpu='H1' will not do; ")
 
 
-PLAIN = ["0", "1", "-2", "64", "1.5", "1e400", "nan", "-inf", "1e-400", "true", "2026-12-01", '""', '"H200"']
-PARTS = ["mean", "max", "share", "instances", "p50", "ttft_s", "gpu", "x"]
+PLAIN = [
+    f"{10**400}",
+    "0",
+    "1",
+    "-2",
+    "64",
+    "1.5",
+    "1e400",
+    "nan",
+    "-inf",
+    "1e-400",
+    "true",
+    "2026-12-01",
+    '""',
+    '"H200"',
+]
+PARTS = ["mean", "max", "share", "instances", "p50", "ttft_s", "gpu", '"a\\nb"']
 VALUES = st.one_of(
     st.sampled_from(PLAIN),
     st.lists(st.sampled_from([*PLAIN, "{ mean = 3 }"]), max_size=3).map(
@@ -428,6 +450,51 @@ def test_statistics_in_a_table_are_figures():
     )
     assert [figure.path[0] for figure in found[0].figures] == ["ttft_p50_ms", "ttft_max_ms"]
     assert found[0].figures[0].setups[0].shared == Pool(1, 8)
+
+
+WORDS = [
+    "gpt-oss-120b",
+    "MXFP4",
+    "vllm 0.18",
+    "H200",
+    "TP8",
+    "1P2D",
+    "prompts 8",
+    "9 req/s",
+    "offline",
+    "batch 3",
+]
+KEYS = [
+    "in_8_tp1",
+    "tp2",
+    "a100_tp2",
+    "pd",
+    "",
+    "streams",
+    "ttft_ms",
+    "tp4_itl_ms",
+    "prefill_ms",
+    "prompt_tokens",
+    "x",
+]
+TABLES = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=3).map(
+    lambda inner: "{ " + ", ".join(f'"{name}" = {value}' for name, value in inner.items()) + " }"
+)
+
+
+@given(
+    prose=st.lists(st.sampled_from(WORDS), max_size=8).map(", ".join) | st.text(max_size=20),
+    figures=st.dictionaries(st.sampled_from(KEYS), TABLES | VALUES, max_size=3),
+)
+@settings(max_examples=100, deadline=None)
+def test_whatever_prose_says_it_is_read_or_refused_in_one_line(prose, figures):
+    lines = "\n".join(f'"{name}" = {value}' for name, value in figures.items())
+    try:
+        found = parse(loosely(re.sub(r'["\\\x00-\x1f\x7f]', " ", prose), lines), "s.toml")
+    except ValueError as error:
+        found, message = [], str(error)
+        assert re.fullmatch(r"s\.toml: .+", message)
+    assert all(isinstance(item, Measurement) and item.figures for item in found)
 
 
 @pytest.mark.parametrize(
