@@ -20,6 +20,7 @@ The set-up, which is required unless a default is given:
 
     model = "Llama-3.1-70B"       # as in `lib.models` where it is there, without the precision
     precision = "fp8"             # of the weights: one of PRECISIONS
+    cache_precision = "fp8"       # of the cache (default "bf16")
     gpu = "H100 SXM"              # as in `lib.hardware`, one of OTHER_GPUS, or "unknown"
     engine = "vLLM"               # one of ENGINES
     version = "0.11.0"            # or "unknown"
@@ -172,6 +173,7 @@ class Setup:
     prompt_tokens: Lengths
     load: str
     amount: float
+    cache_precision: str = "bf16"
     output_tokens: Lengths = field(default=Lengths(1, 1, 1))
     shared: Pool | None = None
     prefill: Pool | None = None
@@ -445,6 +447,7 @@ REQUIRED: dict[str, Callable[[Place, str, Any], Any]] = {
     "prompt_tokens": lengths,
 }
 OPTIONAL: dict[str, Callable[[Place, str, Any], Any]] = {
+    "cache_precision": one_of(*PRECISIONS),
     "output_tokens": lengths,
     **DEGREES,
     "prefill": pool,

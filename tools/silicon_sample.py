@@ -5,7 +5,8 @@
     python tools/silicon_sample.py silicon_sample.csv
 
 The rule, which looks at no prediction: rows of the file's dated dumps (by their fields of InferenceX, whose
-scripts are public); one pool under vLLM, neither attention nor experts spread in another way than by tensor
+scripts are public and say what `BY_SCRIPT` holds, ten requests a stream, and lengths drawn evenly from 0.8 to
+all of those given); one pool under vLLM, neither attention nor experts spread in another way than by tensor
 parallelism; prompts of 1,024 or 8,192 tokens and answers of 1,024; and of rows for the same point the one
 measured last. Of the SETS below all of 4 to 64 streams; of the OTHERS 4, 16 and 64.
 """
@@ -34,7 +35,8 @@ OTHERS = [
     ("Llama-3.1-70B", "H200"),
     ("Llama-3.1-70B", "B200"),
 ]
-HEAD = """# Chosen by the rule of tools/silicon_sample.py, which wrote it. The form: lib/measurements.py.
+HEAD = """# The form of this file: lib/measurements.py. Rows chosen, and written, by tools/silicon_sample.py. Lengths,
+# requests, budgets and type of the cache: InferenceX's scripts, whose runs these are by all their fields.
 
 [source]
 id = "silicon-sample"
@@ -43,7 +45,14 @@ address = "https://pypi.org/project/aiconfigurator-core/0.12.0/"
 published = "2026"
 seen = 2026-12-01
 """
-SHARE = "not stated; 0.8 in the public scripts of InferenceX, which the rows seem to be from"
+BY_SCRIPT = {  # benchmarks/*.sh of SemiAnalysisAI/InferenceX at the time: token budget, type of the cache
+    ("gpt-oss-120b", "H100 SXM"): (8192, "bf16"),
+    ("gpt-oss-120b", "H200"): (8192, "bf16"),
+    ("gpt-oss-120b", "B200"): (8192, "fp8"),
+    ("Llama-3.1-70B", "H100 SXM"): (8192, "fp8"),
+    ("Llama-3.1-70B", "H200"): (8192, "fp8"),
+    ("Llama-3.1-70B", "B200"): (8192, "fp8"),
+}
 
 
 def told(row: dict[str, str], key: str) -> str:
@@ -95,11 +104,15 @@ def measurement(key: tuple, series: dict[int, dict[str, str]], gave: bool) -> st
         f"prompt_tokens = {{ max = {prompt}, share = 0.8 }}",
         "output_tokens = { max = 1024, share = 0.8 }",
         f"streams = [{', '.join(map(str, sorted(series)))}]",
+        f"requests = [{', '.join(str(10 * streams) for streams in sorted(series))}]",
         *(f"{name} = [{', '.join(plain(number) for number in column)}]" for name, column in numbers.items()),
     ]
+    if (model, gpu) in BY_SCRIPT:
+        budget, cached = BY_SCRIPT[model, gpu]
+        lines.append(f"token_budget = {budget}")
+        lines += ['cache_precision = "fp8"'] if cached == "fp8" else []
     if gave and prompt == 1024:
         lines.append('constant = ["ttft_mean_ms/0"]')
-    lines.append(f'taken = {{ prompt_tokens = "{SHARE}", output_tokens = "{SHARE}" }}')
     return "\n[[measurement]]\n" + "\n".join(lines) + "\n"
 
 
