@@ -72,7 +72,8 @@ together. The figures:
 
 What is known of how they may be used:
 
-    taken = { prompt_tokens = "why" }   # fields that the source does not state; without: the set-up is known
+    taken = { prompt_tokens = "why" }   # fields that the source does not state; without (and with lengths of
+                                        #   known spread) the set-up is known
     chosen_late = ["prompt_tokens"]     # those of them that were chosen after a look at a miss
     constant = ["ttft_mean_ms/0"]       # figures that gave a constant of the model: no test of it
 """
@@ -235,8 +236,10 @@ class Measurement:
 
     @property
     def known(self) -> bool:
-        """Whether the source states all of the set-up."""
-        return not self.taken
+        """Whether the source states all of the set-up: nothing is taken, and the lengths' spread is told."""
+        points = {setup for figure in self.figures for setup in figure.setups}
+        spread = [lengths.low for one in points for lengths in (one.prompt_tokens, one.output_tokens)]
+        return not self.taken and None not in spread
 
 
 @cache

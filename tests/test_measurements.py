@@ -139,6 +139,7 @@ def test_a_figure_has_the_unit_of_its_name(name, unit):
 
 def test_what_is_taken_makes_a_set_up_unknown():
     assert one().known
+    assert not one(output_tokens="{ mean = 300 }").known
     found = one(taken='{ gpu = "which is not said" }', chosen_late='["gpu"]')
     assert not found.known
     assert found.chosen_late == ("gpu",)
@@ -546,6 +547,12 @@ def test_there_are_figures_enough_of_sources_enough():
     tests = [found.source.id for found, figure in FIGURES if not figure.constant]
     assert len(tests) >= 400
     assert len(set(tests)) >= 20
+
+
+def test_ids_are_used_once_in_all_files():
+    folder = data.files("lib.data").joinpath("measurements")
+    apart = [found.id for file in folder.iterdir() for found in parse(file.read_text("utf8"), file.name)]
+    assert sorted(apart) == sorted(EVERY)
 
 
 def test_each_source_has_an_address_and_a_day_and_a_file_of_its_name():

@@ -35,8 +35,8 @@ OTHERS = [
     ("Llama-3.1-70B", "H200"),
     ("Llama-3.1-70B", "B200"),
 ]
-HEAD = """# The form of this file: lib/measurements.py. Rows chosen, and written, by tools/silicon_sample.py. Lengths,
-# requests, budgets and type of the cache: InferenceX's scripts, whose runs these are by all their fields.
+HEAD = """# The form of this file: lib/measurements.py. Rows chosen, and written, by tools/silicon_sample.py.
+# Lengths, requests, budgets, type of the cache: InferenceX's scripts, whose runs these are by all fields.
 
 [source]
 id = "silicon-sample"
