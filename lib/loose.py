@@ -103,7 +103,10 @@ def fielded(
     where = f"{file}: {entry['id']}" + (f": {key}" if key else "")
     told = _prose(entry["setup"], gpus)
     series = {_name(name): value for name, value in entry.items() if _name(name) in SERIES}
-    fields = told | (series if _fits(inner, series) else {}) | _key(key, told, gpus, where) | dict(inner)
+    beside = (series if _fits(inner, series) else {}) | dict(inner)
+    if set(ANY_LOAD) & set(beside):  # a load among the figures takes the place of the one in prose
+        told = {name: value for name, value in told.items() if name not in ("arrivals", *ANY_LOAD)}
+    fields = told | _key(key, told, gpus, where) | beside
     named = f"{entry['id']}-{key}" if key else entry["id"]
     return _complete(fields, entry["setup"], where) | {"id": named, "locator": key or "top"}
 

@@ -405,6 +405,13 @@ def test_the_load_is_found_in_prose(prose, load, amount):
     assert (found.load, found.amount, found.prompt_tokens.mean) == (load, amount, 512)
 
 
+def test_a_load_beside_the_figures_takes_the_place_of_that_in_prose():
+    found = setup("Qwen3-8B, H200, vLLM, 4 req/s, batch 2", "in_8_tp1 = { streams = [3], ttft_ms = [1] }")
+    assert (found.load, found.amount) == ("streams", 3)
+    found = setup("Qwen3-8B, H200, vLLM, 4 req/s", "rate = [1, 2]\nin_8_tp1 = { ttft_ms = [1, 2] }")
+    assert (found.load, found.amount) == ("rate", 1)
+
+
 def test_degrees_are_found_in_prose_and_in_keys():
     experts = "Qwen3-235B FP8, MI300X, vLLM, prompts 2000, 8 req/s, expert parallelism"
     assert setup(experts, "tp8 = { ttft_mean_ms = 1 }").pools == (Pool(1, 8, expert_parallel=8),)
