@@ -118,7 +118,7 @@ def installed(site, tmp_path_factory) -> Path:
 def test_the_wheel_holds_the_models_their_data_and_where_the_site_is(installed):
     inside = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
     there = {path.relative_to(ROOT).as_posix() for path in (ROOT / "lib").rglob("*.py")}
-    data = {path.relative_to(ROOT).as_posix() for path in (ROOT / "lib" / "data").glob("*.toml")}
+    data = {path.relative_to(ROOT).as_posix() for path in (ROOT / "lib" / "data").rglob("*.toml")}
     assert {name for name in inside if not name.startswith("serving_taken_apart-")} == {
         *there, *data, "lib/data/site.toml",
     }  # fmt: skip
