@@ -40,7 +40,7 @@ ENGINES, ROWS, TOKENS = 8, 200, 200_000  # at most: engines, and requests and ou
 IN_A_LINK = 1500  # characters of a text, at most
 ABSENT = "# "  # what a link says in place of a longer one
 LAYOUTS = ("one pool", "two pools", "free copies")
-QUESTIONS = (  # all that `lib.decide.fit` and `lib.decide.forks` may ask
+QUESTIONS = (  # all that `lib.decide.questions.fit` and `forks` may ask
     "Does the model fit?",
     "Is the handoff fast enough?",
     "Does one pool keep the targets at this load?",
