@@ -14,7 +14,7 @@ from lib import calibration, models, workload
 from lib.decide import handoff, layouts, margin, questions
 from lib.decide.case import Case, Load, poisson, recorded
 from lib.decide.layouts import Option
-from lib.decide.questions import Verdict, lasting, percent
+from lib.decide.questions import QUESTIONS, Verdict, lasting, percent
 from lib.goodput import SLO
 from lib.live import (
     GPU,
@@ -40,17 +40,6 @@ ENGINES, ROWS, TOKENS = 8, 200, 200_000  # at most: engines, and requests and ou
 IN_A_LINK = 1500  # characters of a text, at most
 ABSENT = "# "  # what a link says in place of a longer one
 LAYOUTS = ("one pool", "two pools", "free copies")
-QUESTIONS = (  # all that `lib.decide.questions.fit` and `forks` may ask
-    "Does the model fit?",
-    "Is the handoff fast enough?",
-    "Does one pool keep the targets at this load?",
-    "Is only the first token late?",
-    "Do prompts stall the answers?",
-    "Do two pools keep them, with this handoff?",
-    "Does the context grow from turn to turn?",
-    "Can history change?",
-    "Does the frontend show in the GPU nodes' CPU profile?",
-)
 PREDICTED = {  # a row of the table: what of an `Option`, and times what
     "TTFT p50, s": ("ttft_p50", 1),
     "TTFT p99, s": ("ttft_p99", 1),
