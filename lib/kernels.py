@@ -4,25 +4,24 @@ A GPU works a step off as a row of kernels, one after the other. Each takes
 
     start + work
 
-and its work is arithmetic, at a share of the GPU's peak, and bytes, at a share of its bandwidth: the longer of
-both where they overlap (matrix products, attention over an answer's cache), their sum where they do not
-(attention over a prompt, experts). That is the roofline again, but one for every kernel: a step is as long as
-the sum of its kernels, and hides nothing of one under another.
+and its work is arithmetic, at a share of the GPU's peak, and bytes, at a share of its bandwidth: the longer
+of both where they overlap (matrix products, attention over an answer's cache), their sum where they do not
+(attention over a prompt, experts). That is the roofline again, but one for every kernel: a step is as long
+as the sum of its kernels, and hides nothing of one under another.
 
 Starts and shares stand in `lib/data/kernels.toml`. `tools/fit_kernels` took them from kernels that others
 timed alone, never from a step or a served request, so that those are predicted.
 
-What is guessed: a state of Mamba is priced like one of a gated delta rule, and a prompt's scan as one pass over
-its states every `SCAN` tokens; an indexer of sparse attention as attention over its keys; GPUs that divide
-the experts are taken to wait for the fullest at `uneven` times the mean; GPUs beyond eight that add up their
-results are taken to reach what eight do. The file marks its own guesses.
+What is guessed: a state of Mamba is priced like one of a gated delta rule, and a prompt's scan as one pass
+over its states every `SCAN` tokens; an indexer of sparse attention as attention over its keys; GPUs beyond
+eight that add up their results are taken to reach what eight do. The file marks its own guesses.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import fsum, log
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from lib import checks, data
 from lib.hardware import A10, A100_80GB, B200, GPU, H100_SXM, H200, H800, L40S, MI300X, PCIE_4
@@ -95,6 +94,7 @@ LENDERS = {  # whose starts and shares a GPU borrows where it has no table of it
         H100_SXM.name,
     ),  # another maker: the nearest in bandwidth and memory, the weakest case
 }
+TIMED = (L40S, A100_80GB, H100_SXM, H200, B200)  # with a table of nearly every kernel
 LAST = (A100_80GB.name,)  # weights of four bits were timed there only
 
 
@@ -115,17 +115,17 @@ class Rates:
 def lenders(gpu: GPU) -> tuple[str, ...]:
     """Return whose tables hold for a GPU, its own first.
 
-    One that the catalogue does not have borrows as does the one there that is nearest in peak and bandwidth.
+    One that the catalogue does not have borrows from the nearest in peak and bandwidth that somebody timed.
     """
     own = next((known for known in LENDERS if known.name == gpu.name), None)
     if own is not None:
         return (own.name, *LENDERS[own], *LAST)
-    nearest = min(
-        LENDERS,
-        key=lambda known: (
-            abs(log(known.peak_flops / gpu.peak_flops)) + abs(log(known.bandwidth / gpu.bandwidth))
-        ),
-    )
+
+    def distance(known: GPU) -> float:
+        peak, bandwidth = known.peak_flops / gpu.peak_flops, known.bandwidth / gpu.bandwidth
+        return abs(log(peak)) + abs(log(bandwidth))
+
+    nearest = min(TIMED, key=distance)
     return (nearest.name, *LENDERS[nearest], *LAST)
 
 
@@ -166,7 +166,7 @@ class Kernel(NamedTuple):
     """Kernels of one kind in a step: how many, and the seconds of one to start, to compute and to read."""
 
     name: str
-    count: int
+    number: int
     start: float
     arithmetic: float
     reading: float
@@ -177,7 +177,7 @@ class Kernel(NamedTuple):
     def seconds(self) -> float:
         """Seconds of all of them."""
         work = max(self.arithmetic, self.reading) if self.overlap else self.arithmetic + self.reading
-        return self.count * (self.start + work)
+        return self.number * (self.start + work)
 
     @property
     def bound(self) -> str:
@@ -247,7 +247,8 @@ def _pairs(chunks: Chunks, window: int | None) -> int:
     return pairs - sum([out_of_window(*chunk, window) for chunk in chunks]) if window else pairs
 
 
-COUNTED: dict[str, Callable[[Chunks, int, int, int | None], float]] = {
+Counter = Callable[[Chunks, int, int, int | None], float]
+COUNTED: dict[str, Counter] = {
     "tokens": lambda chunks, batch, context, window: batch + _tokens(chunks),
     "answers": lambda chunks, batch, context, window: batch,
     "requests": lambda chunks, batch, context, window: batch + len(chunks),
@@ -257,9 +258,9 @@ COUNTED: dict[str, Callable[[Chunks, int, int, int | None], float]] = {
     "pairs": lambda chunks, batch, context, window: _pairs(chunks, window),
     "passes": lambda chunks, batch, context, window: batch + len(chunks) + _tokens(chunks) / SCAN,
 }
-"""What a step has so many of: tokens; requests, and answers among them; tokens that answers see; queries, keys
-and pairs of them in prompts' attention; passes over states. With a window only its tokens are seen; answers'
-contexts are then taken as equal."""
+"""What a step has so many of: tokens; requests, and answers among them; tokens that answers see; queries,
+keys and pairs of them in prompts' attention; passes over states. With a window only its tokens are seen;
+answers' contexts are then taken as equal."""
 
 
 class Term(NamedTuple):
@@ -278,6 +279,11 @@ class Term(NamedTuple):
     nbytes: tuple[tuple[Count, float], ...]
     experts: Experts | None = None
     each: float = 0.0
+
+    @property
+    def races(self) -> bool:
+        """Whether it takes the longer of two: it computes while it reads, the bytes of what it counts."""
+        return self.rates.overlap and self.flops > 0
 
     def kernel(self, counts: dict[Count, float]) -> Kernel:
         """Return the kernel in a step that has these counts."""
@@ -320,7 +326,9 @@ class Steps:
         """
         counts = dict(zip(self._needed, self._counts(chunks, batch, context), strict=True))
         rows = [term.kernel(counts) for term in self.terms if counts[term.per]]
-        late = self._late([row.count for row in rows], counts[TOKENS], fsum([row.seconds for row in rows]))
+        late = self._late(
+            counts[TOKENS], sum([row.number for row in rows]), fsum([row.seconds for row in rows])
+        )
         if late:
             rows.append(Kernel("waiting for launches", 1, late, 0.0, 0.0, True, self.launch.table))
         if self.runtime.cpu:
@@ -330,19 +338,20 @@ class Steps:
     def seconds(self, chunks: Chunks = (), batch: int = 0, context: int = 0) -> float:
         """Return the seconds of a step: the sum of `kernels`, to within rounding, in a tenth of the time."""
         counts = self._counts(chunks, batch, context)
-        total = self.runtime.cpu
-        operations = []
-        for count, number, start, each in self._sums:
-            if many := counts[count]:
+        total, tokens = 0.0, counts[0]
+        for place, start, each in self._sums:
+            if many := counts[place]:
                 total += start + many * each
-                operations.append(number)
-        for count, number, start, flop, fixed, byte in self._products:
-            if many := counts[count]:
+        for place, start, flop, fixed, byte in self._products:
+            if many := counts[place]:
                 computing, reading = many * flop, fixed + many * byte
                 total += start + (computing if computing > reading else reading)
-        for count, number, start, experts, visit, each in self._visits:
-            total += start + experts.visited(int(counts[0])) * visit + counts[0] * each
-        return total + self._late(self._operations(counts), counts[0], total)
+        for mixture, each in self._mixtures:
+            total += mixture.visited(int(tokens)) * each
+        if self.runtime.recorded is not None:
+            operations = sum([number for place, number in self._operations if counts[place]])
+            total += self._late(tokens, operations, total)
+        return total + self.runtime.cpu
 
     def _counts(self, chunks: Chunks, batch: int, context: int) -> list[float]:
         """What is needed, in its order: tokens first."""
@@ -361,12 +370,10 @@ class Steps:
         """What it takes to start one kernel from Python."""
         return rates(self.gpu, "launch")
 
-    def _late(self, counts: dict[Count, float], seconds: float) -> float:
+    def _late(self, tokens: float, operations: int, seconds: float) -> float:
         """Seconds in which the GPU waits for kernels that Python starts one by one."""
-        recorded = self.runtime.recorded
-        if recorded is None or counts[TOKENS] <= recorded:
+        if self.runtime.recorded is None or tokens <= self.runtime.recorded:
             return 0.0
-        operations = sum([term.number for term in self.terms if counts[term.per]])
         return max(0.0, operations * self.launch.start - seconds)
 
     # ---------------------------------------------------------------- the model, as kernels
@@ -382,56 +389,57 @@ class Steps:
             found += self._between(group)
         return (*found, *self._ends())
 
+    # The same, put together for `seconds`: all that adds up, what takes the longer of two, visited experts.
+
     @cached_property
     def _needed(self) -> tuple[Count, ...]:
-        """What has to be counted of a step."""
+        """What has to be counted of a step, tokens first."""
         found = [TOKENS, *[term.per for term in self.terms]]
         found += [count for term in self.terms for count, _ in term.nbytes]
         return tuple(dict.fromkeys(found))
 
     @cached_property
-    def _sums(self) -> tuple[tuple[Count, float, float], ...]:
-        """Kernels whose parts add up, put together: what is counted, seconds if there are any, and of each."""
-        starts: dict[Count, float] = dict.fromkeys(self._needed, 0.0)
+    def _counters(self) -> tuple[tuple[Counter, int | None], ...]:
+        return tuple((COUNTED[name], window) for name, window in self._needed)
+
+    @cached_property
+    def _operations(self) -> tuple[tuple[int, int], ...]:
+        return tuple((self._needed.index(term.per), term.number) for term in self.terms)
+
+    @cached_property
+    def _sums(self) -> tuple[tuple[int, float, float], ...]:
+        """For each count: seconds if there are any, and seconds of each."""
+        starts = dict.fromkeys(self._needed, 0.0)
         each = dict.fromkeys(self._needed, 0.0)
-        for term in self._plain:
-            number, own = term.number, term.rates
-            starts[term.per] += number * (own.start + term.fixed * own.per_byte)
-            each[term.per] += number * term.flops * own.per_flop
-            for count, nbytes in term.nbytes:
-                each[count] += number * nbytes * own.per_byte
-        return tuple(
-            (count, starts[count], each[count]) for count in self._needed if starts[count] or each[count]
-        )
+        for term in self.terms:
+            if not term.races:
+                number, own = term.number, term.rates
+                starts[term.per] += number * (own.start + term.fixed * own.per_byte)
+                each[term.per] += number * term.flops * own.per_flop
+                for count, nbytes in term.nbytes:
+                    each[count] += number * nbytes * own.per_byte
+        return tuple((place, starts[count], each[count]) for place, count in enumerate(self._needed))
 
     @cached_property
-    def _plain(self) -> tuple[Term, ...]:
-        """Those: nothing overlaps, or there is nothing to compute."""
-        return tuple(term for term in self.terms if not (term.experts or (term.rates.overlap and term.flops)))
+    def _products(self) -> tuple[tuple[int, float, float, float, float], ...]:
+        """What is counted; seconds to start, to compute for each, to read in any case and for each."""
+        found = []
+        for term in self.terms:
+            if term.races:
+                number, own = term.number, term.rates
+                byte = fsum([nbytes for _, nbytes in term.nbytes])
+                parts = (own.start, term.flops * own.per_flop, term.fixed * own.per_byte, byte * own.per_byte)
+                start, flop, fixed, read = [number * part for part in parts]
+                found.append((self._needed.index(term.per), start, flop, fixed, read))
+        return tuple(found)
 
     @cached_property
-    def _products(self) -> tuple[tuple[int, Count, float, float, float, float], ...]:
-        """Kernels that take the longer of two: number, what is counted, start, seconds to compute and read."""
+    def _mixtures(self) -> tuple[tuple[Experts, float], ...]:
+        """Experts, and the seconds that one of them takes to read where it is visited."""
         return tuple(
-            (
-                term.number,
-                term.per,
-                term.rates.start,
-                term.flops * term.rates.per_flop,
-                term.fixed * term.rates.per_byte,
-                term.nbytes[0][1] * term.rates.per_byte,
-            )
+            (term.experts, term.number * term.each * term.rates.per_byte)
             for term in self.terms
-            if term not in self._plain and term not in self._others
-        )
-
-    @cached_property
-    def _others(self) -> tuple[Term, ...]:
-        """Experts, whose reads depend on the tokens in a way of their own, and what else is not so simple."""
-        return tuple(
-            term
-            for term in self.terms
-            if term not in self._plain and (term.experts or [term.per] != [count for count, _ in term.nbytes])
+            if term.experts is not None
         )
 
     # ---------------------------------------------------------------- parts of a layer
@@ -622,6 +630,34 @@ class Steps:
         if each > 0.9 and self.model.arithmetic == "fp8" and self.gpu.fp8_flops:
             return f"{family}_fp8" if family == "gemm" and not self.model.experts else f"{family}_fp8_block"
         return "gemm_int4" if family == "gemm" else "experts_mxfp4"
+
+
+class SetUp(Protocol):
+    """What of an engine a price asks for."""
+
+    @property
+    def model(self) -> Model: ...  # noqa: D102
+    @property
+    def gpu(self) -> GPU: ...  # noqa: D102
+    @property
+    def tensor_parallel(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class ByKernels:
+    """A price for an engine: the sum of a step's kernels. Its efficiency and its link are of no concern.
+
+    `expert_parallel`: whether whole experts are divided among the GPUs, not their widths.
+    """
+
+    expert_parallel: bool = False
+    runtime: Runtime = TODAY
+
+    def seconds_on(self, engine: SetUp) -> Callable[[tuple[tuple[int, int], ...], int, int], float]:
+        """Return the seconds of a step on that engine: of chunks, answers, and the answers' contexts."""
+        degree = engine.tensor_parallel
+        parallel = degree if self.expert_parallel else 1
+        return Steps(engine.model, engine.gpu, degree, parallel, self.runtime).seconds
 
 
 def step_kernels(
