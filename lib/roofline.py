@@ -21,6 +21,7 @@ class Work:
     attention_flops: float
     weight_bytes: float
     kv_bytes: float
+    state_bytes: float = 0  # of the bytes of cache: states, read and written back
 
     @property
     def flops(self) -> float:
@@ -44,6 +45,7 @@ class Work:
             self.attention_flops + other.attention_flops,
             max(self.weight_bytes, other.weight_bytes),
             self.kv_bytes + other.kv_bytes,
+            self.state_bytes + other.state_bytes,
         )
 
 
@@ -63,7 +65,7 @@ def prefill(model: Model, tokens: int, past: int = 0) -> Work:
     return Work(
         gemm_flops=2 * (model.active_layer_params * tokens + model.head_params),
         attention_flops=model.flops_per_pair * tokens * (2 * past + tokens + 1) // 2
-        - model.windowed_share(model.flops_per_pair) * beyond,
+        - model.windowed_flops_per_pair * beyond,
         weight_bytes=model.weight_bytes(tokens),
         kv_bytes=0,
     )
@@ -97,14 +99,15 @@ def decode_uneven(model: Model, batch: int, total_context: int) -> Work:
     return Work(
         gemm_flops=2 * (model.active_layer_params + model.head_params) * batch,
         attention_flops=model.decode_flops_per_pair * total_context
-        - model.windowed_share(model.decode_flops_per_pair) * beyond,
+        - model.windowed_flops_per_pair * beyond,
         weight_bytes=model.weight_bytes(batch),
-        kv_bytes=model.kv_bytes(total_context, batch) + 2 * model.state_bytes * batch,
+        kv_bytes=model.read(total_context, batch),
+        state_bytes=2 * model.state_bytes * batch,
     )
 
 
 def ridge(gpu: GPU) -> float:
-    """Return the FLOPs per byte at which the GPU's arithmetic and its memory take equally long."""
+    """Return the FLOPs per byte at which the GPU's arithmetic in bf16 and its memory take equally long."""
     return gpu.peak_flops / gpu.bandwidth
 
 

@@ -1,14 +1,12 @@
 """`python -m lib.decide`: the decision from a command line."""
 
 import argparse
-import re
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from lib import checks, hf_config, workload
+from lib import checks, models, names, workload
 from lib.decide import Advice, decide
 from lib.decide.case import Load, poisson, recorded
 from lib.decide.layouts import Option
@@ -18,8 +16,6 @@ from lib.goodput import SLO
 from lib.hardware import GPU, GPUS, LINKS, Link
 from lib.models import MODELS, Model
 from lib.roofline import Efficiency
-
-Thing = TypeVar("Thing", GPU, Link, Model)
 
 
 def report(advice: Advice) -> str:
@@ -66,32 +62,12 @@ def compared(options: Sequence[Option]) -> list[str]:
     ]
 
 
-def plain(name: str) -> str:
-    """Return a name's letters and digits, in lower case."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def named(argument: str, wanted: str, catalogue: Sequence[Thing], or_else: str = "") -> Thing:
-    """Return the one in the catalogue that is called so, or the only one whose name starts so."""
-    exact = [thing for thing in catalogue if plain(thing.name) == plain(wanted)]
-    found = exact or [thing for thing in catalogue if plain(thing.name).startswith(plain(wanted))]
-    if len(found) == 1:
-        return found[0]
-    raise ValueError(
-        f"{argument}: {wanted!r} is none; use one of {', '.join(thing.name for thing in catalogue)}{or_else}"
-    )
-
-
 def read_model(wanted: str) -> Model:
     """Return a model of the catalogue, or the one that a config.json describes."""
     path = Path(wanted)
     if not wanted.endswith(".json") and not path.is_file():
-        return named("--model", wanted, MODELS, ", or the path of a config.json")
-    try:
-        config = hf_config.parse(path.read_text("utf8"), f"--model: {wanted}")
-    except OSError as error:
-        raise ValueError(f"--model: {wanted} cannot be read ({error.strerror}); give a path") from None
-    return Model.from_config(config, name=path.parent.name if path.name == "config.json" else path.stem)
+        return names.find("--model", wanted, MODELS, ", or the path of a config.json")
+    return models.read_file(path)
 
 
 def read_link(wanted: str) -> Link:
@@ -99,7 +75,7 @@ def read_link(wanted: str) -> Link:
     try:
         speed = float(wanted)
     except ValueError:
-        return named("--link", wanted, LINKS, ", or a number of Gb/s")
+        return names.find("--link", wanted, LINKS, ", or a number of Gb/s")
     checks.positive("--link", Gbps=speed)
     return Link(f"{speed:g} Gb/s", speed * 1e9 / 8)
 
@@ -182,7 +158,7 @@ def advise(arguments: argparse.Namespace) -> Advice:
     if arguments.ttft_s is None and not any(limits.values()):
         raise ValueError("no target; give at least one of --ttft-s, --tpot-ms, --itl-ms, --gap-ms")
     cpu = arguments.cpu_ms_per_request
-    model, gpu = read_model(arguments.model), named("--gpu", arguments.gpu, GPUS)
+    model, gpu = read_model(arguments.model), names.find("--gpu", arguments.gpu, GPUS)
     return decide(
         model,
         gpu,

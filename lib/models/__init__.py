@@ -22,7 +22,7 @@ from lib.models.catalogue import (
     QWEN3_32B,
     QWEN3_235B_FP8,
 )
-from lib.models.config import needed, parse, read
+from lib.models.config import needed, parse, read, read_file
 from lib.models.model import Layers, Model, PerWeight
 from lib.models.parts import FFN, Attention, Experts, Indexer, Latent, Mixer, Recurrent
 
@@ -60,4 +60,5 @@ __all__ = [
     "needed",
     "parse",
     "read",
+    "read_file",
 ]

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from lib.models import quantization
@@ -17,6 +18,7 @@ from lib.models.quantization import Quantization
 
 Config = Mapping[str, Any]
 
+LARGEST = 50_000_000  # bytes of a file
 TYPES = ("bfloat16", "float16", "float32", "half", "float", "auto")  # all of them served in 16 bits
 INSIDE = ("text_config", "language_config", "llm_config")  # where multimodal files keep the language model
 ARCHITECTURES = {"QWenLMHeadModel": "qwen", "RWForCausalLM": "falcon", "PhiForCausalLM": "phi"}
@@ -229,3 +231,28 @@ def context(f: Fields, kind: str) -> int | None:
             longest = original
         return int(longest * factor)
     return longest
+
+
+def read_file(path: str | Path) -> Model:
+    """Return the model that the config.json at `path` describes, and the hf_quant_config.json beside it.
+
+    That of FILE.json may be called FILE.hf_quant_config.json too. ValueError where a file cannot be read.
+    """
+    path = Path(path)
+    name = path.resolve().parent.name if path.name == "config.json" else path.name.removesuffix(".json")
+    beside = None
+    for other in (path.with_name(f"{name}.hf_quant_config.json"), path.with_name("hf_quant_config.json")):
+        if other.is_file():
+            beside = parse(content(other), str(other))
+            break
+    return read(parse(content(path), str(path)), name, beside)
+
+
+def content(path: Path) -> bytes:
+    """Return the bytes of a file. ValueError where it cannot be read."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise ValueError(f"{path} is too large for a config.json; give a model's own")
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}); give a config.json") from None

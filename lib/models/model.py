@@ -353,6 +353,13 @@ class Model:
         index = tokens * self.index_bytes_per_token * degree
         return (fsum(cache) + index + self.state_bytes) / degree
 
+    def copies(self, degree: int) -> float:
+        """Return how many copies of the cache `degree` GPUs hold in all: the mean over its bytes."""
+        kept = [(each, attention.copies(degree)) for each, _, attention in self._kept]
+        kept.append((float(self.index_bytes_per_token), float(degree)))
+        total = fsum([each for each, _ in kept])
+        return fsum([each * copies for each, copies in kept]) / total if total else 1.0
+
     def kv_bytes(self, tokens: int, streams: int = 1) -> int:
         """Return the bytes of cache that `streams` contexts of `tokens` tokens in all hold, without states.
 
