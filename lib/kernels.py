@@ -24,7 +24,27 @@ from math import fsum, log
 from typing import Any, NamedTuple, Protocol
 
 from lib import checks, data
-from lib.hardware import A10, A100_80GB, B200, GPU, H100_SXM, H200, H800, L40S, MI300X, PCIE_4
+from lib.hardware import (
+    A10,
+    A100_40GB,
+    A100_80GB,
+    B200,
+    B300,
+    GPU,
+    H20,
+    H100_NVL,
+    H100_PCIE,
+    H100_SXM,
+    H200,
+    H800,
+    L4,
+    L40,
+    L40S,
+    MI300X,
+    MI325X,
+    MI355X,
+    RTX_PRO_6000,
+)
 from lib.models import FFN, Attention, Experts, Latent, Layers, Mixer, Model, Recurrent
 from lib.roofline import out_of_window
 
@@ -74,28 +94,49 @@ def experts(
     return 2 * matrices * visits * d_model * width, weights + 2 * visits * (2 * d_model + matrices * width)
 
 
-def fabric(gpu: GPU) -> float:
-    """Return bytes/s between neighbours: over NVLink or Infinity Fabric, else PCIe 4.0."""
-    return gpu.fabric or PCIE_4.bandwidth
+def input_bytes(kernel: str) -> float:
+    """Return the bytes of a value that goes into a product: those of its arithmetic, in FP4 with a scale."""
+    return (4 + 8 / 16) / 8 if kernel.endswith("_fp4") else 1 if "_fp8" in kernel else 2
+
+
+def fabric(gpu: GPU, degree: int) -> float:
+    """Return bytes/s of a GPU within a group: over NVLink or Infinity Fabric, else over its bus."""
+    return gpu.fabric_in(degree) or gpu.host.bandwidth
+
+
+def peak(gpu: GPU, kernel: str) -> float:
+    """Return the FLOP/s of the data sheet for a kind of kernel: FP4's or FP8's in those, else bf16's."""
+    return gpu.peak("fp4" if kernel.endswith("_fp4") else "fp8" if "_fp8" in kernel else "bf16")
 
 
 # ------------------------------------------------------------------ what that takes on a GPU
 
 LENDERS = {  # whose starts and shares a GPU borrows where it has no table of its own: first the nearest chip
-    H200: (H100_SXM.name,),  # the same chip with other memory
-    H800: (H100_SXM.name,),  # the same chip with a narrower NVLink
-    H100_SXM: (H200.name,),
-    B200: (H200.name, H100_SXM.name),
-    L40S: ("A40", H100_SXM.name, A100_80GB.name),  # its generation's FP8, and a card without NVLink
-    A10: ("A40", A100_80GB.name, L40S.name, H100_SXM.name),  # the same chip as the A40, cut down
-    A100_80GB: ("A40", H100_SXM.name),
-    MI300X: (
-        H200.name,
-        H100_SXM.name,
-    ),  # another maker: the nearest in bandwidth and memory, the weakest case
+    L40S: ("A40", "H100 SXM"),  # its generation's FP8, and a card without NVLink
+    L40: ("L40S", "A40", "H100 SXM"),
+    L4: ("L40S", "A40", "H100 SXM"),
+    A10: (
+        "A40",
+        "L40S",
+        "A100 80 GB SXM",
+    ),  # the A40's chip, cut down; the L40S for a group of two on one bus
+    A100_80GB: ("A40", "H100 SXM"),
+    A100_40GB: ("A100 80 GB SXM", "A40", "H100 SXM"),
+    H100_SXM: ("H200",),
+    H100_PCIE: ("H100 SXM",),
+    H100_NVL: ("H100 SXM",),
+    H200: ("H100 SXM",),  # the same chip with other memory
+    H800: ("H100 SXM",),  # the same chip with a narrower NVLink
+    H20: ("H100 SXM",),  # the same chip with little arithmetic, of which it may reach more
+    B200: ("H200", "H100 SXM"),
+    B300: ("B200", "H200", "H100 SXM"),
+    RTX_PRO_6000: ("B200", "H200", "H100 SXM"),
+    MI300X: ("H200", "H100 SXM"),  # another maker: the nearest in bandwidth and memory, the weakest case
+    MI325X: ("MI300X", "H200", "H100 SXM"),
+    MI355X: ("MI300X", "H200", "H100 SXM"),
 }
 TIMED = (L40S, A100_80GB, H100_SXM, H200, B200)  # with a table of nearly every kernel
-LAST = (A100_80GB.name,)  # weights of four bits were timed there only
+LAST = ("A100 80 GB SXM", "B200")  # weights of four bits were timed there only, and FP4
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +177,13 @@ def rates(gpu: GPU, kernel: str) -> Rates:
     for name in lenders(gpu):
         entry = tables.get(name, {}).get(kernel)
         if entry is not None:
-            bandwidth = fabric(gpu) if kernel.startswith("all_reduce") else gpu.bandwidth
-            peak = _peak(gpu, kernel) * float(entry.get("compute", 1))
+            reduces = kernel.startswith("all_reduce")
+            bandwidth = fabric(gpu, int(kernel.rpartition("_")[2])) if reduces else gpu.bandwidth
+            per_flop = 1 / (peak(gpu, kernel) * float(entry.get("compute", 1)))
             per_byte = 1 / (bandwidth * float(entry["bandwidth"])) if "bandwidth" in entry else 0.0
             overlap = not kernel.startswith(("prompt", "experts")) and entry.get("form") != "sum"
-            return Rates(float(entry["start_us"]) / 1e6, 1 / peak, per_byte, overlap, name)
+            return Rates(float(entry["start_us"]) / 1e6, per_flop, per_byte, overlap, name)
     raise ValueError(f"kernels: no table for {kernel!r} on {gpu.name}; use one of {', '.join(kinds())}")
-
-
-def _peak(gpu: GPU, kernel: str) -> float:
-    """The FLOP/s that a kind of kernel computes with: FP8's in FP8, else those of bf16."""
-    return (gpu.fp8_flops or gpu.peak_flops) if "fp8" in kernel else gpu.peak_flops
 
 
 def kinds() -> tuple[str, ...]:
@@ -587,7 +624,7 @@ class Steps:
         self, name: str, number: int, inner: float, outer: float, each: float, per: Count = TOKENS
     ) -> Term:
         kind = self._precision(each, "gemm")
-        value = 1 if "fp8" in kind else 2
+        value = input_bytes(kind)
         fixed = product(0, inner, outer, each, value)[1]
         flops, nbytes = product(1, inner, outer, 0, value)
         return self._term(name, number, kind, per, flops, ((per, nbytes),), fixed)
@@ -623,11 +660,14 @@ class Steps:
         """Which table prices weights of so many bytes.
 
         In FP8, where the model computes in it and the GPU can: scaled by blocks if the model has experts, as
-        all of the book's do, else by tensor. Smaller weights than the arithmetic's are widened on the way.
+        all of the book's do, else by tensor. Weights narrower than the arithmetic are widened on the way.
         """
+        arithmetic = self.model.arithmetic
         if each > 1.5:
             return f"{family}_bf16"
-        if each > 0.9 and self.model.arithmetic == "fp8" and self.gpu.fp8_flops:
+        if each < 0.9 and arithmetic == "fp4" and self.gpu.fp4_flops:
+            return f"{family}_fp4"
+        if each > 0.9 and arithmetic != "bf16" and self.gpu.fp8_flops:
             return f"{family}_fp8" if family == "gemm" and not self.model.experts else f"{family}_fp8_block"
         return "gemm_int4" if family == "gemm" else "experts_mxfp4"
 

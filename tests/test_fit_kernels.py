@@ -53,3 +53,9 @@ def test_errors_are_of_rows_that_the_fit_has_not_seen():
 def test_the_same_rows_give_the_same_constants():
     rows = made_up("sum", 8e-6, 0.6, 0.8, noise=0.2)
     assert fit("sum", rows) == fit("sum", rows)
+
+
+def test_too_few_rows_are_refused():
+    few = Rows(*[np.ones(15)] * 3)
+    with pytest.raises(ValueError, match="15 rows are too few; use 16 or more"):
+        fit("sum", few)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib import data, kernels
-from lib.hardware import A10, A100_80GB, B200, GPU, GPUS, H100_SXM, H200, H800, L40S, MI300X, in_fp8
+from lib.hardware import A10, A100_80GB, B200, GPU, GPUS, H100_SXM, H200, H800, L40S, MI300X
 from lib.kernels import OF_2024, ByKernels, Kernel, Runtime, Steps, borrowed, step_kernels
 from lib.models import (
     DEEPSEEK_V3,
@@ -92,7 +92,7 @@ def test_more_tokens_are_never_faster(model, gpu, degree, step, more):
 @given(models, gpus, degrees, st.booleans(), steps())
 def test_no_step_is_faster_than_the_roofline_allows(model, gpu, degree, by_experts, step):
     engine = Steps(model, gpu, degree, degree if by_experts else 1)
-    fastest = in_fp8(gpu) if model.arithmetic != "bf16" and gpu.fp8_flops else gpu
+    fastest = replace(gpu, peak_flops=gpu.peak(model.arithmetic))
     least = ideal_time(divide(work(model, step), model, degree), fastest)
     assert engine.seconds(*step) >= least * (1 - 1e-9)
 

@@ -20,9 +20,9 @@ cpu_2024_ms = 7.0
 cpu_2024_source = "vLLM blog 2024-09-05: 13 ms a token for Llama-3-8B on one H100, vLLM 0.5.3, light load, \
 less 6.4 ms of kernels"
 front_ms = 23.0
-front_source = "first tokens of two sets of silicon_sample.csv in aiconfigurator-core 0.12.0 (gpt-oss-120b on \
-H200, Llama-3.1-70B FP8 on H100; 4 streams, prompts of 1,024), less their prefill steps; lent from an earlier \
-fit, not refitted here"
+front_source = "first tokens of two sets of silicon_sample.csv in aiconfigurator-core 0.12.0 (gpt-oss-120b \
+on H200, Llama-3.1-70B FP8 on H100; 4 streams, prompts of 1,024), less their prefill steps; lent from an \
+earlier fit, not refitted here"
 render_us_per_token = 1.7
 render_source = "15 ms for 9,000 tokens: vLLM's render server, as its guide to disaggregation quotes it"
 """
@@ -70,6 +70,13 @@ def not_fitted(tables: Path, vidur: Path, known: dict[tuple[GPU, str], Fit]) -> 
         start_us=micro(known[L40S, "all_reduce_4"].start),
         bandwidth=fit("reading", rows).bandwidth,
         source=source + ": two pairs of A100s, the rate only; the start is that of four L40S in a graph",
+    )
+    yield table(
+        A10.name,
+        "all_reduce_2",
+        start_us=micro(known[L40S, "all_reduce_2"].start),
+        bandwidth=known[L40S, "all_reduce_2"].bandwidth,
+        source="the L40S's, over the same bus: aiconfigurator-core 0.12.0, l40s/comm/vllm/0.22.0",
     )
     yield table(
         A10.name,

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 Column = NDArray[np.float64]
 FINEST = 1e-4  # the search ends when steps of this share no longer help
+FEWEST = 16  # rows, half of which fit three constants
 ROUNDED = 0.05  # below such a deviation the loss is round, so that steps along one constant find its bottom
 STARTS = ((1e-6, 0.5, 0.5), (1e-5, 0.2, 0.9), (5e-5, 0.5, 0.9))
 
@@ -58,6 +59,8 @@ def fit(form: str, rows: Rows, most: float = 1.0) -> Fit:
     exceeds `most`: nothing is faster than the data sheet. Constants are rounded to three digits before they
     are judged.
     """
+    if len(rows.seconds) < FEWEST:
+        raise ValueError(f"fit: {len(rows.seconds)} rows are too few; use {FEWEST} or more")
     known, held_out = rows.every_second(0), rows.every_second(1)
     logs = np.log(known.seconds)
 

@@ -10,13 +10,22 @@ from typing import Any
 import numpy as np
 
 from lib import kernels
-from lib.hardware import A100_80GB, B200, GPU, H100_SXM, H200, L40S, MI300X
+from lib.hardware import A100_80GB, B200, B300, GPU, H100_SXM, H200, L40S, MI300X, RTX_PRO_6000
 
 from .fit import Column, Rows
 
 A40 = GPU("A40", 149.7e12, 696e9, 48e9, source="NVIDIA A40 datasheet: 149.7 TFLOP/s dense, 696 GB/s")
-FOLDERS = {L40S: "l40s", A100_80GB: "a100_sxm", H100_SXM: "h100_sxm", H200: "h200_sxm", B200: "b200_sxm"}
-L2 = {L40S: 96e6, A100_80GB: 40e6, H100_SXM: 50e6, H200: 50e6, B200: 126e6}  # bytes of the last cache
+FOLDERS = {
+    L40S: "l40s",
+    A100_80GB: "a100_sxm",
+    H100_SXM: "h100_sxm",
+    H200: "h200_sxm",
+    B200: "b200_sxm",
+    B300: "b300_sxm",
+    RTX_PRO_6000: "rtx_pro_6000_server",
+}
+L2 = {L40S: 96e6, A100_80GB: 40e6, H100_SXM: 50e6, H200: 50e6, B200: 126e6, B300: 126e6}  # bytes
+L2[RTX_PRO_6000] = 128e6
 TINY = 1e-6  # seconds at full bandwidth: so short a read does not matter beside the start
 TILE = 16  # half of the larger token counts are one beyond a multiple: a tile nearly empty, on purpose
 SMALLEST = 1024  # matrices of a model's layers are not smaller than that on either side
@@ -26,8 +35,8 @@ REDUCES = {
 }  # vLLM's version in the table of all-reduces, where not 0.24.0
 Entry = tuple[GPU, str, str, Rows, str]  # GPU, kernel, form, rows, table
 WEIGHT = {"bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "int4_wo": (4 + 16 / 128) / 8}  # bytes, with scales
-WEIGHT["w4a16_mxfp4"] = (4 + 8 / 32) / 8
-NAMES = {"bfloat16": "bf16", "int4_wo": "int4", "w4a16_mxfp4": "mxfp4"}
+WEIGHT |= {"w4a16_mxfp4": (4 + 8 / 32) / 8, "nvfp4": (4 + 8 / 16) / 8}
+NAMES = {"bfloat16": "bf16", "int4_wo": "int4", "w4a16_mxfp4": "mxfp4", "nvfp4": "fp4"}
 
 
 def entries(tables: Path, aiter: Path, vidur: Path) -> Iterator[Entry]:
@@ -59,11 +68,10 @@ def chosen(columns: dict[str, Any], choice: Any) -> dict[str, Any]:
     return {name: column[choice] for name, column in columns.items()}
 
 
-def rows(gpu: GPU, work: tuple[Column, Column], seconds: Column, fp8: bool = False) -> Rows:
+def rows(gpu: GPU, work: tuple[Column, Column], seconds: Column, kernel: str = "") -> Rows:
     """What the work would take at the data sheet's rates, beside what it took."""
     flops, nbytes = work
-    peak = gpu.fp8_flops if fp8 and gpu.fp8_flops else gpu.peak_flops
-    return Rows(flops / peak, nbytes / gpu.bandwidth, seconds)
+    return Rows(flops / kernels.peak(gpu, kernel), nbytes / gpu.bandwidth, seconds)
 
 
 def gemms(tables: Path, gpu: GPU) -> Iterator[Entry]:
@@ -77,15 +85,17 @@ def gemms(tables: Path, gpu: GPU) -> Iterator[Entry]:
         files["int4_wo"] = "gemm/trtllm/1.0.0"
     else:
         files["fp8"] = files["bfloat16"]
-        files["fp8_block"] = "gemm/trtllm/1.3.0rc20" if gpu is L40S else "gemm/sglang/0.5.14"
+        files["fp8_block"] = "gemm/trtllm/1.3.0rc20" if gpu in (L40S, RTX_PRO_6000) else "gemm/sglang/0.5.14"
+        if gpu in (B200, B300):
+            files["nvfp4"] = files["bfloat16"]
     for kind, file in files.items():
         table, name = read(tables, gpu, file + "/gemm_perf")
         fits = (table["gemm_dtype"] == kind) & (table["n"] >= SMALLEST) & (table["k"] >= SMALLEST)
         fits &= (table["m"] % TILE == 0) | (table["m"] < TILE)
         row = chosen(table, fits)
-        fp8 = kind.startswith("fp8")
-        work = kernels.product(row["m"], row["k"], row["n"], WEIGHT[kind], 1 if fp8 else 2)
-        yield gpu, f"gemm_{NAMES.get(kind, kind)}", "max", rows(gpu, work, row["latency"] / 1e3, fp8), name
+        kernel = f"gemm_{NAMES.get(kind, kind)}"
+        work = kernels.product(row["m"], row["k"], row["n"], WEIGHT[kind], kernels.input_bytes(kernel))
+        yield gpu, kernel, "max", rows(gpu, work, row["latency"] / 1e3, kernel), name
 
 
 def attention(tables: Path, gpu: GPU) -> Iterator[Entry]:
@@ -134,7 +144,7 @@ def key_heads(row: dict[str, Any]) -> Column:
 
 def latent_attention(tables: Path, gpu: GPU) -> Iterator[Entry]:
     """MLA of DeepSeek-V3: prompts with keys of 192 and values of 128, answers on latents of 576 and 512."""
-    if gpu in (L40S, A100_80GB):  # few rows, or of a kernel that is ten times off: they borrow
+    if gpu in (L40S, A100_80GB, RTX_PRO_6000):  # few rows, or of a kernel that is ten times off: they borrow
         return
     table, name = read(tables, gpu, "mla/trtllm/1.3.0rc20/context_mla_perf")
     fits = (table["kv_cache_dtype"] == "bfloat16") & (table["isl"] >= 64) & (table["batch_size"] <= 32)
@@ -156,7 +166,7 @@ def experts(tables: Path, gpu: GPU) -> Iterator[Entry]:
     """Fused experts on one GPU, or its share of their width, tokens spread unevenly (a power law of 1.01)."""
     old = gpu is A100_80GB
     table, name = read(tables, gpu, f"moe/vllm/{'0.14.0' if old else '0.24.0'}/moe_perf")
-    for kind in ("bfloat16", "fp8_block", "w4a16_mxfp4"):
+    for kind in ("bfloat16", "fp8_block", "w4a16_mxfp4", "nvfp4"):
         width = table["inter_size"] / table["moe_tp_size"]
         fits = (table["moe_dtype"] == kind) & (table["moe_ep_size"] == 1) & (width >= 128)
         fits &= table["distribution"] == "power_law_1.01"
@@ -168,8 +178,8 @@ def experts(tables: Path, gpu: GPU) -> Iterator[Entry]:
         work = kernels.experts(
             row["num_tokens"], visited, visits, row["hidden_size"], width[fits], 3, WEIGHT[kind]
         )
-        fp8 = kind.startswith("fp8")
-        yield gpu, f"experts_{NAMES.get(kind, kind)}", "sum", rows(gpu, work, row["latency"] / 1e3, fp8), name
+        kernel = f"experts_{NAMES.get(kind, kind)}"
+        yield gpu, kernel, "sum", rows(gpu, work, row["latency"] / 1e3, kernel), name
 
 
 def states(tables: Path, gpu: GPU) -> Iterator[Entry]:
@@ -190,7 +200,7 @@ def all_reduces(tables: Path, gpu: GPU) -> Iterator[Entry]:
         row = chosen(table, fits & (table["message_size"] <= 2**26))
         order = np.argsort(row["message_size"])
         nbytes = 2 * (degree - 1) / degree * 2 * row["message_size"][order]
-        reading = nbytes / kernels.fabric(gpu)
+        reading = nbytes / kernels.fabric(gpu, degree)
         measured = Rows(0 * reading, reading, row["latency"][order] / 1e3)
         yield gpu, f"all_reduce_{degree}", "reading", measured, name
 
@@ -263,17 +273,23 @@ def tuned(aiter: Path) -> Iterator[Entry]:
     row = [one for one in found if one["gfx"] == "gfx942" and one["cu_num"] == "304"]
     work = kernels.product(column(row, "M"), column(row, "K"), column(row, "N"), 1, 1)
     source = f"{version}, {folder}/a8w8_blockscale_tuned_gemm_*.csv"
-    yield MI300X, "gemm_fp8_block", "sum", rows(MI300X, work, column(row, "us") / 1e6, True), source
+    yield (
+        MI300X,
+        "gemm_fp8_block",
+        "sum",
+        rows(MI300X, work, column(row, "us") / 1e6, "gemm_fp8_block"),
+        source,
+    )
     for kernel, names in TUNED_EXPERTS.items():
         row = [one for name in names for one in committed(aiter, f"{folder}/{name}.csv")]
         row = [one for one in row if one["cu_num"] == "304" and float(one["us"]) > 0]
         tokens, count, visits = (column(row, name) for name in ("token", "expert", "topk"))
         visited = count * (1 - (1 - visits / count) ** tokens)
-        fp8 = kernel == "experts_fp8_block"
+        each = 1 if kernel == "experts_fp8_block" else 2
         hidden, width = column(row, "model_dim"), column(row, "inter_dim")
-        work = kernels.experts(tokens, visited, visits, hidden, width, 3, 1 if fp8 else 2)
+        work = kernels.experts(tokens, visited, visits, hidden, width, 3, each)
         source = f"{version}, {folder}/{', '.join(names)}.csv"
-        yield MI300X, kernel, "sum", rows(MI300X, work, column(row, "us") / 1e6, fp8), source
+        yield MI300X, kernel, "sum", rows(MI300X, work, column(row, "us") / 1e6, kernel), source
 
 
 VIDUR = {A40: "a40", A100_80GB: "a100", H100_SXM: "h100"}
@@ -318,6 +334,6 @@ def over_pcie(vidur: Path) -> tuple[Rows, str]:
     path = "data/profiling/network/a100_pairwise_nvlink/all_reduce.csv"
     row = [one for one in committed(vidur, path) if one["num_workers"] == "4"]
     nbytes = 2 * 3 / 4 * column(row, "size")
-    reading = nbytes / kernels.fabric(A40)
+    reading = nbytes / kernels.fabric(A40, 4)
     seconds = column(row, "time_stats.all_reduce.median") / 1e3
     return Rows(0 * reading, reading, seconds), f"microsoft/vidur {head(vidur)}, {path}"
