@@ -115,11 +115,7 @@ LENDERS = {  # whose starts and shares a GPU borrows where it has no table of it
     L40S: ("A40", "H100 SXM"),  # its generation's FP8, and a card without NVLink
     L40: ("L40S", "A40", "H100 SXM"),
     L4: ("L40S", "A40", "H100 SXM"),
-    A10: (
-        "A40",
-        "L40S",
-        "A100 80 GB SXM",
-    ),  # the A40's chip, cut down; the L40S for a group of two on one bus
+    A10: ("A40", "A100 80 GB SXM"),  # the A40's chip, cut down
     A100_80GB: ("A40", "H100 SXM"),
     A100_40GB: ("A100 80 GB SXM", "A40", "H100 SXM"),
     H100_SXM: ("H200",),
