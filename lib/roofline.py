@@ -98,7 +98,8 @@ def decode_uneven(model: Model, batch: int, total_context: int) -> Work:
     beyond = max(0, total_context - batch * model.window) if model.window else 0
     return Work(
         gemm_flops=2 * (model.active_layer_params + model.head_params) * batch,
-        attention_flops=model.decode_flops_per_pair * total_context - model.windowed_flops_per_pair * beyond,
+        attention_flops=model.decode_flops_per_pair * total_context
+        - model.windowed_flops_per_pair * beyond,
         weight_bytes=model.weight_bytes(batch),
         kv_bytes=model.read(total_context, batch),
         state_bytes=2 * model.state_bytes * batch,

@@ -85,7 +85,9 @@ def kind_of(config: Config) -> str:
     if kind is None:
         raise ValueError("config.json: model_type is missing; give its value")
     if not isinstance(kind, str) or kind not in FAMILIES:
-        raise ValueError(f"config.json: model_type={kind!r} is not covered; use one of {', '.join(FAMILIES)}")
+        raise ValueError(
+            f"config.json: model_type={kind!r} is not covered; use one of {', '.join(FAMILIES)}"
+        )
     return kind
 
 
@@ -116,9 +118,7 @@ def understood(config: Config, name: str, beside: object) -> tuple[Model, set[st
     """Return the model, and the keys that were read for it."""
     inner, outer = language(config)
     kind = kind_of(inner)
-    f = Fields(
-        {**inner, "model_type": kind}, DEFAULTS.get(kind, LLAMA_7B if outer and kind == "llama" else {})
-    )
+    f = Fields({**inner, "model_type": kind}, DEFAULTS.get(kind, LLAMA_7B if outer and kind == "llama" else {}))
     if outer and "tie_word_embeddings" not in f and outer.get("tie_word_embeddings") is not None:
         f = Fields({**f.config, "tie_word_embeddings": outer["tie_word_embeddings"]}, f.defaults)
     check_types(f, outer)

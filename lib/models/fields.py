@@ -109,8 +109,6 @@ class Fields:
         return [
             key
             for key, value in self.config.items()
-            if key not in self.used
-            and key not in harmless
-            and not (isinstance(value, list | dict) and not value)
+            if key not in self.used and key not in harmless and not (isinstance(value, list | dict) and not value)
             and not any(value is nothing for nothing in (None, False))
         ]
