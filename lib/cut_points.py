@@ -104,6 +104,7 @@ def activation_bytes(model: Model) -> int:
 
     One vector of d_model values to the experts and one back, in every layer that has experts.
     """
+    _experts("activation_bytes", model)
     return 2 * model.d_model * model.bytes_per_value * model.with_experts
 
 

@@ -111,7 +111,10 @@ class Prices:
         self.talk = lru_cache(maxsize=1 << 14)(self._talk)
         model = engine.model
         self.linear = (
-            engine.price is step_time and engine.tensor_parallel == 1 and not (model.experts or model.window)
+            engine.price is step_time
+            and engine.tensor_parallel == 1
+            and model.arithmetic == "bf16"
+            and not (model.experts or model.window)
         )
         if self.linear:
             self._find_coefficients()

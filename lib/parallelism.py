@@ -38,6 +38,7 @@ def divide(work: Work, model: Model, degree: int) -> Work:
         work.weight_bytes / degree,
         (work.kv_bytes - work.state_bytes) / kv_shares(model, degree) + states,
         states,
+        work.arithmetic,
     )
 
 

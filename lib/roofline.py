@@ -15,13 +15,18 @@ from lib.models import Model
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one step does: FLOPs in matrix products and in attention, bytes of weights and of cache read."""
+    """What one step does: FLOPs in matrix products and in attention, bytes of weights and of cache read.
+
+    `arithmetic`: what the products are computed in; attention always is in bf16. `state_bytes`: which of the
+    bytes of cache are states, read and written back.
+    """
 
     gemm_flops: float
     attention_flops: float
     weight_bytes: float
     kv_bytes: float
-    state_bytes: float = 0  # of the bytes of cache: states, read and written back
+    state_bytes: float = 0
+    arithmetic: str = "bf16"
 
     @property
     def flops(self) -> float:
@@ -38,6 +43,12 @@ class Work:
         """FLOPs per byte read."""
         return self.flops / self.bytes if self.bytes else inf
 
+    def at_peak(self, gpu: GPU) -> float:
+        """Return the seconds of all FLOPs at the peaks of their arithmetic."""
+        if self.arithmetic == "bf16":
+            return self.flops / gpu.peak_flops
+        return self.gemm_flops / gpu.peak(self.arithmetic) + self.attention_flops / gpu.peak_flops
+
     def __add__(self, other: "Work") -> "Work":
         """Both in one step: FLOPs and cache reads add up, the weights are read once."""
         return Work(
@@ -46,6 +57,7 @@ class Work:
             max(self.weight_bytes, other.weight_bytes),
             self.kv_bytes + other.kv_bytes,
             self.state_bytes + other.state_bytes,
+            other.arithmetic if self.arithmetic == "bf16" else self.arithmetic,
         )
 
 
@@ -68,6 +80,7 @@ def prefill(model: Model, tokens: int, past: int = 0) -> Work:
         - model.windowed_flops_per_pair * beyond,
         weight_bytes=model.weight_bytes(tokens),
         kv_bytes=0,
+        arithmetic=model.arithmetic,
     )
 
 
@@ -103,6 +116,7 @@ def decode_uneven(model: Model, batch: int, total_context: int) -> Work:
         weight_bytes=model.weight_bytes(batch),
         kv_bytes=model.read(total_context, batch),
         state_bytes=2 * model.state_bytes * batch,
+        arithmetic=model.arithmetic,
     )
 
 
@@ -113,12 +127,14 @@ def ridge(gpu: GPU) -> float:
 
 def bound(work: Work, gpu: GPU) -> str:
     """Return what limits the work on this GPU: "compute" or "memory"."""
-    return "compute" if work.intensity >= ridge(gpu) else "memory"
+    if work.arithmetic == "bf16":
+        return "compute" if work.intensity >= ridge(gpu) else "memory"
+    return "compute" if work.at_peak(gpu) >= work.bytes / gpu.bandwidth else "memory"
 
 
 def ideal_time(work: Work, gpu: GPU) -> float:
     """Return the seconds at full rates, arithmetic and reads overlapping: no price may be lower."""
-    return max(work.flops / gpu.peak_flops, work.bytes / gpu.bandwidth)
+    return max(work.at_peak(gpu), work.bytes / gpu.bandwidth)
 
 
 @dataclass(frozen=True)
@@ -156,7 +172,10 @@ Price = Callable[[Work, GPU, Efficiency], float]
 
 def step_time(work: Work, gpu: GPU, efficiency: Efficiency) -> float:
     """Return the seconds of a step: arithmetic and reads overlap, each at its efficiency; plus overhead."""
-    computing = work.flops / (gpu.peak_flops * efficiency.compute)
+    if work.arithmetic == "bf16":
+        computing = work.flops / (gpu.peak_flops * efficiency.compute)
+    else:
+        computing = work.at_peak(gpu) / efficiency.compute
     reading = work.bytes / (gpu.bandwidth * efficiency.bandwidth)
     return max(computing, reading) + efficiency.overhead
 
@@ -191,7 +210,7 @@ class InSeries:
     def __call__(self, work: Mixed, gpu: GPU, efficiency: Efficiency) -> float:
         """Return the seconds of a step."""
         total, prompts = work.total, work.prefill.flops > 0
-        rate = gpu.peak_flops * efficiency.compute
+        rate = gpu.peak(total.arithmetic) * efficiency.compute
         bandwidth = gpu.bandwidth * efficiency.bandwidth
         products = max(total.gemm_flops / rate, total.weight_bytes / bandwidth)
         attention = work.prefill.attention_flops / (gpu.peak_flops * (self.attention or efficiency.compute))

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from lib.models import quantization
 from lib.models.families import FAMILIES, OUTER, Layer, Shape
 from lib.models.fields import Fields
-from lib.models.harmless import HARMLESS, is_harmless
+from lib.models.harmless import is_harmless
 from lib.models.model import Layers, Model, PerWeight
 from lib.models.parts import Experts
 from lib.models.quantization import Quantization
@@ -85,8 +86,10 @@ def kind_of(config: Config) -> str:
     if kind is None:
         raise ValueError("config.json: model_type is missing; give its value")
     if not isinstance(kind, str) or kind not in FAMILIES:
+        close = get_close_matches(str(kind), FAMILIES, n=3, cutoff=0.6) or ["llama", "qwen3", "deepseek_v3"]
         raise ValueError(
-            f"config.json: model_type={kind!r} is not covered; use one of {', '.join(FAMILIES)}"
+            f"config.json: model_type={kind!r} is not covered; use one of {len(FAMILIES)} others, such as "
+            f"{', '.join(close)}"
         )
     return kind
 
@@ -127,9 +130,7 @@ def understood(config: Config, name: str, beside: object) -> tuple[Model, set[st
     limit = context(f, kind)
     vocab = f.size("vocab_size", "padded_vocab_size")
     f.used.update(("model_type", "vocab_size", "architectures", "_name_or_path", "padded_vocab_size"))
-    if unknown := f.rest(HARMLESS):
-        unknown = [key for key in unknown if not is_harmless(key)]
-    if unknown:
+    if unknown := [key for key in f.rest() if not is_harmless(key)]:
         raise ValueError(
             f"config.json: {', '.join(unknown[:3])} of model_type={kind!r} says something that is not known "
             "here; use a model without it"

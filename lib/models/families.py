@@ -35,7 +35,7 @@ def width(f: Fields) -> int:
 
 def heads(f: Fields) -> int:
     """Query heads."""
-    return f.size("num_attention_heads", "n_head", "n_heads")
+    return f.size("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 
 def head_dim(f: Fields, *keys: str) -> int:
@@ -139,10 +139,9 @@ def llama(f: Fields) -> Shape:
     return plain(f, [attention(f, bias=bias, window=size) for size in sizes], [part] * count)
 
 
-def whole(f: Fields) -> Shape:
-    """Llama's shape, whatever the file says of a window."""
-    f.used.update(("sliding_window",))
-    return same(f, attention(f, bias=f.flag("attention_bias")), ffn(f, bias=f.flag("mlp_bias")))
+def minicpm(f: Fields) -> Shape:
+    """Llama with factors; the head is the embedding unless said."""
+    return same(f, attention(f, bias=f.flag("attention_bias")), ffn(f), tied=tied(f))
 
 
 def smollm3(f: Fields) -> Shape:
@@ -296,7 +295,7 @@ def glm4(f: Fields) -> Shape:
 def chatglm(f: Fields) -> Shape:
     """GLM before it was in transformers: other words."""
     f.off("add_bias_linear")
-    f.used.update(("original_rope", "rmsnorm", "post_layer_norm", "rope_ratio"))
+    f.used.update(("original_rope", "apply_query_key_layer_scaling", "rmsnorm", "post_layer_norm", "rope_ratio"))
     kv = f.size("multi_query_group_num") if f.flag("multi_query_attention") else heads(f)
     part = attention(f, bias=f.flag("add_qkv_bias"), o_bias=False, kv=kv)
     return same(f, part, ffn(f, "ffn_hidden_size", "intermediate_size"))
@@ -578,7 +577,7 @@ def qwen2_moe(f: Fields) -> Shape:
 
 def qwen3_moe(f: Fields) -> Shape:
     """Qwen3's attention, experts without a shared one."""
-    f.used.add("intermediate_size")
+    f.used.update(("intermediate_size", "shared_expert_intermediate_size", "use_qk_norm"))
     sizes, bias = qwen_windows(f), f.flag("attention_bias")
     mixers = [attention(f, bias=bias, norm="head", window=size) for size in sizes]
     return plain(f, mixers, qwen_experts(f, False))
@@ -651,8 +650,10 @@ def deepseek_experts(f: Fields, bias: bool) -> list[FFN | Experts]:
     inner = f.size("moe_intermediate_size")
     shared = f.zero("n_shared_experts", "num_shared_experts")
     experts = mixture(f, ("n_routed_experts", "num_experts"), shared=shared * inner, bias=bias)
+    f.used.update(("num_experts", "n_routed_experts"))
     kinds = f.kinds("mlp_layer_types", f.layers(), ("dense", "sparse"))
     first = f.zero("first_k_dense_replace")
+    f.used.add("moe_layer_freq")
     if kinds:
         return [experts if kind == "sparse" else ffn(f) for kind in kinds]
     return after(f, experts, lambda: ffn(f), first, f.size("moe_layer_freq", default=1))
@@ -674,7 +675,8 @@ def dots1(f: Fields) -> Shape:
 def glm4_moe(f: Fields) -> Shape:
     """DeepSeek's experts with GLM's attention."""
     norm = "head" if f.flag("use_qk_norm") else ""
-    mixer = attention(f, bias=f.flag("attention_bias"), o_bias=False, norm=norm)
+    dim = f.size("head_dim", default=128)
+    mixer = attention(f, bias=f.flag("attention_bias"), o_bias=False, norm=norm, dim=dim)
     return plain(f, [mixer] * f.layers(), deepseek_experts(f, True))
 
 
@@ -721,7 +723,7 @@ def deepseek_v32(f: Fields) -> Shape:
 
 def minicpm3(f: Fields) -> Shape:
     """Latent attention with dense FFNs."""
-    return same(f, latent(f), ffn(f))
+    return same(f, latent(f), ffn(f), tied=tied(f))
 
 
 def llama4(f: Fields) -> Shape:
@@ -863,7 +865,7 @@ def mamba2(
     vectors = channels * (kernel + conv_bias) + 3 * number + (inner if norm else 0)
     vectors += (inner + channels + number + d) if bias else 0
     return Recurrent(
-        kind="Mamba-2", heads=number, head_dim=dim, state=state, channels=channels, kernel=kernel,
+        kind="Mamba-2", heads=number, head_dim=dim, state=state, groups=groups, kernel=kernel,
         weights=(("in_proj", d * (inner + channels + number)), ("out_proj", inner * d)), vectors=vectors,
         bytes_per_state=bytes_per_state, module=module,
     )  # fmt: skip
@@ -938,7 +940,8 @@ def nemotron_h(f: Fields) -> Shape:
 def nemotron_pattern(f: Fields) -> str:
     """Return the layers' letters, which must be known ones, as many as there are layers."""
     words = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
-    listed = f.get("layers_block_type")
+    words |= {"linear_attention": "M", "full_attention": "*", "mamba2": "M"}
+    listed = f.get("layers_block_type", "layer_types")
     pattern = f.get("hybrid_override_pattern")
     if pattern is None and isinstance(listed, list) and all(isinstance(one, str) for one in listed):
         pattern = "".join(words.get(one, "?") for one in listed)
@@ -961,7 +964,7 @@ def jamba(f: Fields) -> Shape:
         part = mixture(f, ("num_experts",), inner=("intermediate_size",)) if "num_experts" in f else Experts(
             count=experts, top_k=f.size("num_experts_per_tok", default=2), width=f.size("intermediate_size"))  # fmt: skip
     state, see = mamba1(f, "mamba_", norms=True, module="mamba"), attention(f)
-    f.used.update(("num_experts_per_tok",))
+    f.used.update(("num_experts_per_tok", "num_experts"))
     layers: list[Layer] = [
         ((see if i % period == offset else state,), part if i % step == start else ffn(f), 2 * d)
         for i in range(count)
@@ -974,8 +977,7 @@ def mamba(f: Fields) -> Shape:
     d = width(f)
     state = mamba1(f, "", norms=False, module="mixer")
     f.used.update(("expand", "d_inner", "d_state", "d_conv", "time_step_rank", "intermediate_size"))
-    default = f.get("model_type") == "mamba"
-    return Shape([((state,), None, d)] * f.layers(), tied(f, default), d)
+    return Shape([((state,), None, d)] * f.layers(), tied(f), d)
 
 
 def pure_mamba2(f: Fields) -> Shape:
@@ -1017,7 +1019,7 @@ def bamba(f: Fields) -> Shape:
 def granitemoehybrid(f: Fields) -> Shape:
     """Attention or Mamba-2, then a shared FFN and perhaps experts."""
     d, count = width(f), f.layers()
-    kinds = f.kinds("layer_types", count, ("attention", "mamba", "full_attention"))
+    kinds = f.kinds("layer_types", count, ("attention", "mamba", "full_attention", "linear_attention", "mamba2"))
     kinds = kinds or f.kinds("layers_block_type", count, ("attention", "mamba")) or ["mamba"] * count
     shared = f.zero("shared_intermediate_size", default=1024)
     part: FFN | Experts = dense(d, shared or 1)
@@ -1025,10 +1027,10 @@ def granitemoehybrid(f: Fields) -> Shape:
         part = mixture(f, ("num_local_experts",), inner=("intermediate_size",), shared=shared)
     f.used.update(("intermediate_size", "num_experts_per_tok"))
     see = attention(f, bias=f.flag("attention_bias"))
-    state = hybrid_mamba2(f) if "mamba" in kinds else None
+    state: Mixer = see if all(kind == "attention" for kind in kinds) else hybrid_mamba2(f)
     f.used.update(key for key in f.config if key.startswith("mamba_"))
     layers: list[Layer] = [
-        ((state if kind == "mamba" and state else see,), part, 2 * d) for kind in kinds
+        ((see if "attention" in kind and kind != "linear_attention" else state,), part, 2 * d) for kind in kinds
     ]
     return Shape(layers, f.flag("tie_word_embeddings"), d)
 
@@ -1038,6 +1040,8 @@ def falcon_h1(f: Fields) -> Shape:
     d = width(f)
     see = attention(f, bias=f.flag("attention_bias"))
     state = hybrid_mamba2(f, norm=f.flag("mamba_rms_norm"))
+    out = (1 if f.flag("projectors_bias") else 0) - (1 if f.flag("mamba_proj_bias") else 0)
+    state = replace(state, vectors=state.vectors + out * d)  # the output's bias has a word of its own
     f.used.update(("projectors_bias", "mamba_use_mlp", "mamba_norm_before_gate", "mamba_expand"))
     part = replace(ffn(f, bias=f.flag("mlp_bias")), module="feed_forward")
     return Shape([((see, state), part, 2 * d)] * f.layers(), f.flag("tie_word_embeddings"), d)
@@ -1081,6 +1085,33 @@ def qwen_next(f: Fields) -> Shape:
     return Shape(layers, f.flag("tie_word_embeddings"), d)
 
 
+def kimi_linear(f: Fields) -> Shape:
+    """Latent attention in the layers listed, Kimi's delta attention in the others; DeepSeek's experts."""
+    d, count, said = width(f), f.layers(), f.inner("linear_attn_config")
+    number, dim = said.size("num_heads"), said.size("head_dim")
+    kernel, wide = said.size("short_conv_kernel_size", default=4), number * dim
+    said.off("use_full_rank_gate", "gate_lower_bound")
+    full = said.sizes("full_attn_layers") or []
+    said.used.add("kda_layers")
+    weights = (
+        ("q_proj", d * wide), ("k_proj", d * wide), ("v_proj", d * wide), ("f_a_proj", d * dim),
+        ("f_b_proj", dim * wide), ("b_proj", d * number), ("g_a_proj", d * dim), ("g_b_proj", dim * wide),
+        ("o_proj", wide * d),
+    )  # fmt: skip
+    state = Recurrent(
+        kind="Kimi delta attention", weights=weights, heads=number, head_dim=dim, state=dim, kernel=kernel,
+        channels=3 * wide, vectors=3 * wide * kernel + wide + number + dim, module="self_attn",
+        bytes_per_state=4,
+    )  # fmt: skip
+    f.used.update(("mla_use_nope", "num_expert_group"))
+    see = latent(f)
+    ffns = deepseek_experts(f, True)
+    layers: list[Layer] = [
+        ((see if i + 1 in full else state,), part, 2 * d) for i, part in enumerate(ffns[:count])
+    ]
+    return Shape(layers, f.flag("tie_word_embeddings"), d)
+
+
 def lfm2(f: Fields) -> Shape:
     """Short convolutions among layers with attention; experts in the later ones of the mixtures."""
     d, count, bias = width(f), f.layers(), f.flag("conv_bias")
@@ -1120,7 +1151,7 @@ def lfm2(f: Fields) -> Shape:
 FAMILIES: dict[str, Adapter] = {
     "llama": llama, "code_llama": llama, "mistral": llama, "ministral": llama, "ministral3": llama,
     "smollm3": smollm3, "helium": llama, "yi": llama, "Yi": llama, "cwm": llama, "aquila": llama,
-    "xverse": llama, "solar": llama, "minicpm": llama, "teleflm": llama, "hyperclovax": llama,
+    "xverse": llama, "solar": llama, "minicpm": minicpm,
     "qwen": qwen, "qwen2": qwen2, "qwen2_vl_text": qwen2, "qwen2_5_vl_text": qwen2, "mimo": qwen2,
     "qwen2_vl": qwen2, "qwen2_5_vl": qwen2, "qwen3": qwen3, "qwen3_vl_text": qwen3, "qwen2_moe": qwen2_moe,
     "qwen3_moe": qwen3_moe, "qwen3_vl_moe_text": qwen3_moe, "qwen3_next": qwen_next,
@@ -1143,7 +1174,7 @@ FAMILIES: dict[str, Adapter] = {
     "hunyuan_v1_moe": hunyuan_moe, "bailing_moe": bailing_moe, "bailing_moe_v2": bailing_moe,
     "longcat_flash": longcat, "mimo_v2_flash": mimo_v2, "nemotron_h": nemotron_h, "jamba": jamba,
     "mamba": mamba, "falcon_mamba": mamba, "mamba2": pure_mamba2, "bamba": bamba, "falcon_h1": falcon_h1,
-    "lfm2": lfm2, "lfm2_moe": lfm2,
+    "lfm2": lfm2, "lfm2_moe": lfm2, "kimi_linear": kimi_linear,
 }  # fmt: skip
 
 OUTER = {  # model_type of a multimodal file: that of its text_config, where it says none

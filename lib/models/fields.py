@@ -104,11 +104,11 @@ class Fields:
             if value not in ABSENT and value != 0:
                 raise ValueError(f"config.json: {key}={value!r} is not covered; use a model without it")
 
-    def rest(self, harmless: frozenset[str]) -> list[str]:
-        """Return the keys that say something and that nobody has read or knows to be harmless."""
+    def rest(self) -> list[str]:
+        """Return the keys that say something and that nobody has read."""
+        nothing = ([], {}, "")
         return [
             key
             for key, value in self.config.items()
-            if key not in self.used and key not in harmless and not (isinstance(value, list | dict) and not value)
-            and not any(value is nothing for nothing in (None, False))
+            if key not in self.used and value is not None and value is not False and value not in nothing
         ]

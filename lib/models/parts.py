@@ -182,7 +182,8 @@ class Recurrent:
 
     `weights`: the parameters of each matrix, by name. A state of `heads` x `head_dim` x `state` values is
     kept, `bytes_per_state` each (None: as wide as activations), and the last `kernel` - 1 inputs of a
-    convolution over `channels`. `module`: what Hugging Face calls it.
+    convolution over `channels`, which in Mamba-2 are x and, `groups` times, B and C. `module`: what Hugging
+    Face calls it.
     """
 
     kind: str
@@ -190,6 +191,7 @@ class Recurrent:
     heads: int = 0
     head_dim: int = 0
     state: int = 0
+    groups: int = 0
     channels: int = 0
     kernel: int = 1
     bytes_per_state: float | None = None
@@ -199,18 +201,25 @@ class Recurrent:
     def __post_init__(self) -> None:
         checks.named("Recurrent", kind=self.kind, module=self.module)
         checks.counts_or_zero("Recurrent", heads=self.heads, head_dim=self.head_dim, state=self.state)
-        checks.counts_or_zero("Recurrent", channels=self.channels, vectors=self.vectors)
+        checks.counts_or_zero("Recurrent", channels=self.channels, groups=self.groups, vectors=self.vectors)
         checks.counts("Recurrent", kernel=self.kernel)
 
     def matrices(self, d_model: int) -> Matrices:
         """Return the parameters of its projections."""
         return {f"{self.module}.{name}": count for name, count in self.weights}
 
+    @property
+    def d_conv(self) -> int:
+        """Channels of the convolution."""
+        if self.groups:
+            return self.heads * self.head_dim + 2 * self.groups * self.state
+        return self.channels
+
     def state_bytes(self, activation_bytes: float) -> int:
         """Return the bytes kept of a request, however long it is."""
         values = self.heads * self.head_dim * self.state
         each = activation_bytes if self.bytes_per_state is None else self.bytes_per_state
-        return round(values * each + (self.kernel - 1) * self.channels * activation_bytes)
+        return round(values * each + (self.kernel - 1) * self.d_conv * activation_bytes)
 
 
 Mixer = Attention | Latent | Recurrent
