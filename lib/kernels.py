@@ -24,27 +24,7 @@ from math import fsum, log
 from typing import Any, NamedTuple, Protocol
 
 from lib import checks, data
-from lib.hardware import (
-    A10,
-    A100_40GB,
-    A100_80GB,
-    B200,
-    B300,
-    GPU,
-    H20,
-    H100_NVL,
-    H100_PCIE,
-    H100_SXM,
-    H200,
-    H800,
-    L4,
-    L40,
-    L40S,
-    MI300X,
-    MI325X,
-    MI355X,
-    RTX_PRO_6000,
-)
+from lib.hardware import A100_80GB, B200, GPU, H100_SXM, H200, L40S
 from lib.models import FFN, Attention, Experts, Latent, Layers, Mixer, Model, Recurrent
 from lib.roofline import out_of_window
 
@@ -112,24 +92,24 @@ def peak(gpu: GPU, kernel: str) -> float:
 # ------------------------------------------------------------------ what that takes on a GPU
 
 LENDERS = {  # whose starts and shares a GPU borrows where it has no table of its own: first the nearest chip
-    L40S: ("A40", "H100 SXM"),  # its generation's FP8, and a card without NVLink
-    L40: ("L40S", "A40", "H100 SXM"),
-    L4: ("L40S", "A40", "H100 SXM"),
-    A10: ("A40", "A100 80 GB SXM"),  # the A40's chip, cut down
-    A100_80GB: ("A40", "H100 SXM"),
-    A100_40GB: ("A100 80 GB SXM", "A40", "H100 SXM"),
-    H100_SXM: ("H200",),
-    H100_PCIE: ("H100 SXM",),
-    H100_NVL: ("H100 SXM",),
-    H200: ("H100 SXM",),  # the same chip with other memory
-    H800: ("H100 SXM",),  # the same chip with a narrower NVLink
-    H20: ("H100 SXM",),  # the same chip with little arithmetic, of which it may reach more
-    B200: ("H200", "H100 SXM"),
-    B300: ("B200", "H200", "H100 SXM"),
-    RTX_PRO_6000: ("B200", "H200", "H100 SXM"),
-    MI300X: ("H200", "H100 SXM"),  # another maker: the nearest in bandwidth and memory, the weakest case
-    MI325X: ("MI300X", "H200", "H100 SXM"),
-    MI355X: ("MI300X", "H200", "H100 SXM"),
+    "L40S": ("A40", "H100 SXM"),  # its generation's FP8, and a card without NVLink
+    "L40": ("L40S", "A40", "H100 SXM"),
+    "L4": ("L40S", "A40", "H100 SXM"),
+    "A10": ("A40", "A100 80 GB SXM"),  # the A40's chip, cut down
+    "A100 80 GB SXM": ("A40", "H100 SXM"),
+    "A100 40 GB SXM": ("A100 80 GB SXM", "A40", "H100 SXM"),
+    "H100 SXM": ("H200",),
+    "H100 PCIe": ("H100 SXM",),
+    "H100 NVL": ("H100 SXM",),
+    "H200": ("H100 SXM",),  # the same chip with other memory
+    "H800": ("H100 SXM",),  # the same chip with a narrower NVLink
+    "H20": ("H100 SXM",),  # the same chip with little arithmetic, of which it may reach more
+    "B200": ("H200", "H100 SXM"),
+    "B300": ("B200", "H200", "H100 SXM"),
+    "RTX PRO 6000": ("B200", "H200", "H100 SXM"),
+    "MI300X": ("H200", "H100 SXM"),  # another maker: the nearest in bandwidth and memory, the weakest case
+    "MI325X": ("MI300X", "H200", "H100 SXM"),
+    "MI355X": ("MI300X", "H200", "H100 SXM"),
 }
 TIMED = (L40S, A100_80GB, H100_SXM, H200, B200)  # with a table of nearly every kernel
 LAST = ("A100 80 GB SXM", "B200")  # weights of four bits were timed there only, and FP4
@@ -154,16 +134,15 @@ def lenders(gpu: GPU) -> tuple[str, ...]:
 
     One that the catalogue does not have borrows from the nearest in peak and bandwidth that somebody timed.
     """
-    own = next((known for known in LENDERS if known.name == gpu.name), None)
-    if own is not None:
-        return (own.name, *LENDERS[own], *LAST)
+    if gpu.name in LENDERS:
+        return (gpu.name, *LENDERS[gpu.name], *LAST)
 
     def distance(known: GPU) -> float:
         peak, bandwidth = known.peak_flops / gpu.peak_flops, known.bandwidth / gpu.bandwidth
         return abs(log(peak)) + abs(log(bandwidth))
 
-    nearest = min(TIMED, key=distance)
-    return (nearest.name, *LENDERS[nearest], *LAST)
+    nearest = min(TIMED, key=distance).name
+    return (nearest, *LENDERS[nearest], *LAST)
 
 
 @cache
@@ -186,6 +165,16 @@ def kinds() -> tuple[str, ...]:
     """Return the kinds of kernels that some GPU has a table of."""
     tables = data.read("kernels.toml")["gpu"]
     return tuple(sorted({kind for table in tables.values() for kind in table}))
+
+
+def doubtful() -> list[tuple[str, str, str]]:
+    """Return the constants that are guessed, or were chosen late: GPU, kernel, and what to know of them."""
+    return [
+        (gpu, kernel, entry.get("guess") or entry["late"])
+        for gpu, table in data.read("kernels.toml")["gpu"].items()
+        for kernel, entry in table.items()
+        if "guess" in entry or "late" in entry
+    ]
 
 
 def uneven(degree: int) -> float:
@@ -247,9 +236,7 @@ def _engine(name: str, unit: float) -> float:
 
 
 TODAY = Runtime()
-OF_2024 = Runtime(
-    fused=False, recorded=256, cpu=_engine("cpu_2024_ms", 1e-3)
-)  # answers recorded, prompts not
+OF_2024 = Runtime(fused=False, recorded=256, cpu=_engine("cpu_2024_ms", 1e-3))  # prompts are not recorded
 FRONT = _engine("front_ms", 1e-3)  # seconds of a request outside its engine, at each server that it passes
 RENDER = _engine("render_us_per_token", 1e-6)  # seconds to tokenize one token of a prompt
 
@@ -359,10 +346,8 @@ class Steps:
         """
         counts = dict(zip(self._needed, self._counts(chunks, batch, context), strict=True))
         rows = [term.kernel(counts) for term in self.terms if counts[term.per]]
-        late = self._late(
-            counts[TOKENS], sum([row.number for row in rows]), fsum([row.seconds for row in rows])
-        )
-        if late:
+        operations, seconds = sum([row.number for row in rows]), fsum([row.seconds for row in rows])
+        if late := self._late(counts[TOKENS], operations, seconds):
             rows.append(Kernel("waiting for launches", 1, late, 0.0, 0.0, True, self.launch.table))
         if self.runtime.cpu:
             rows.append(Kernel("CPU between steps", 1, self.runtime.cpu, 0.0, 0.0, True, "engine"))
@@ -527,11 +512,9 @@ class Steps:
         yield self._prompts("attention of prompts", number, kind, window, heads, heads, widths)
         inner, outer = (mixer.d_nope, heads * mixer.kv_rank), (mixer.kv_rank, heads * mixer.d_value)
         yield self._product("queries to latents", number, *inner, 2, per=ANSWERS)
-        flops, nbytes = (
-            mixer.decode_flops_per_pair / self.tensor_parallel,
-            mixer.cached * self.model.cache_bytes,
-        )
-        yield self._answers("attention of answers", number, "answer_attention_latent", window, flops, nbytes)
+        kind, flops = "answer_attention_latent", mixer.decode_flops_per_pair / self.tensor_parallel
+        nbytes = mixer.cached * self.model.cache_bytes
+        yield self._answers("attention of answers", number, kind, window, flops, nbytes)
         yield self._product("latents to values", number, *outer, 2, per=ANSWERS)
         yield self._product("attention output", number, heads * mixer.d_value, d_model, each)
 
@@ -555,13 +538,8 @@ class Steps:
             yield from self._experts(group, ffn)
 
     def _network(self, group: Layers, width: int, gated: bool) -> Iterator[Term]:
-        number, each, d_model, inner = (
-            group.count,
-            group.bytes.ffn,
-            self.model.d_model,
-            width / self.tensor_parallel,
-        )
-        halves = 2 if gated else 1
+        number, each, d_model = group.count, group.bytes.ffn, self.model.d_model
+        inner, halves = width / self.tensor_parallel, 2 if gated else 1
         yield self._product("FFN in", number, d_model, halves * inner, each)
         yield self._elementwise("activation", number, 2 * (halves + 1) * inner)
         yield self._product("FFN out", number, inner, d_model, each)

@@ -296,11 +296,20 @@ def test_the_constants_are_those_that_were_read():
         assert numbers == list(csv.reader(file))
 
 
-def test_every_constant_has_a_source_and_a_guess_says_what_it_is():
-    entries = list(chain.from_iterable(t.values() for t in data.read("kernels.toml")["gpu"].values()))
-    for entry in entries:
+def test_every_constant_has_a_source_and_doubts_are_listed():
+    tables = data.read("kernels.toml")["gpu"]
+    for entry in chain.from_iterable(table.values() for table in tables.values()):
         assert len(entry["source"]) > 20
-    assert [entry["guess"] for entry in entries if "guess" in entry]
+    doubts = {(gpu, kind) for gpu, kind, _ in kernels.doubtful()}
+    assert doubts == {("A10", "gemm_bf16"), *[("MI300X", f"all_reduce_{degree}") for degree in (2, 4, 8)]}
+    assert all(len(why) > 20 for _, _, why in kernels.doubtful())
+
+
+def test_it_is_written_down_for_every_gpu_whose_table_it_borrows():
+    assert set(kernels.LENDERS) == {gpu.name for gpu in GPUS}
+    assert {name for names in kernels.LENDERS.values() for name in names} <= set(
+        data.read("kernels.toml")["gpu"]
+    )
 
 
 GOOD = (L40S, A100_80GB, H100_SXM, H200, B200)
