@@ -128,7 +128,10 @@ def prefill_ttft(
     computing = 2 * count * tokens / (degree * peak * efficiency.compute)
     if degree == 1:
         return computing
-    return computing + all_reduces(model) * all_reduce_bytes(model, tokens, degree) / between(gpu, degree).bandwidth
+    return (
+        computing
+        + all_reduces(model) * all_reduce_bytes(model, tokens, degree) / between(gpu, degree).bandwidth
+    )
 
 
 def decode_itl(

@@ -8,7 +8,6 @@ from math import ceil
 from lib import data, parallelism
 from lib.live import GPU, MODEL, Answer, Choice, Number, Refused, bars, calculates, short
 from lib.models import Model
-from lib.parallelism import USABLE_MEMORY
 from lib.roofline import Efficiency
 
 REACHED = Efficiency(compute=0.45, bandwidth=0.75)  # the review's

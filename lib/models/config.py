@@ -121,7 +121,9 @@ def understood(config: Config, name: str, beside: object) -> tuple[Model, set[st
     """Return the model, and the keys that were read for it."""
     inner, outer = language(config)
     kind = kind_of(inner)
-    f = Fields({**inner, "model_type": kind}, DEFAULTS.get(kind, LLAMA_7B if outer and kind == "llama" else {}))
+    f = Fields(
+        {**inner, "model_type": kind}, DEFAULTS.get(kind, LLAMA_7B if outer and kind == "llama" else {})
+    )
     if outer and "tie_word_embeddings" not in f and outer.get("tie_word_embeddings") is not None:
         f = Fields({**f.config, "tie_word_embeddings": outer["tie_word_embeddings"]}, f.defaults)
     check_types(f, outer)
@@ -140,13 +142,23 @@ def understood(config: Config, name: str, beside: object) -> tuple[Model, set[st
     head, product = said.weight("lm_head")
     embedding, _ = said.weight("embed_tokens")
     groups, arithmetic = grouped(shape, d, said)
+    vectors = shape.vectors + (projector(outer, d) if outer.get("model_type") == "kimi_k25" else 0)
     model = Model(
         name=name or (called if isinstance(called, str) and called.strip() else kind),
-        d_model=d, vocab=vocab, groups=groups, tied=shape.tied, vectors=shape.vectors, lookups=shape.lookups,
+        d_model=d, vocab=vocab, groups=groups, tied=shape.tied, vectors=vectors, lookups=shape.lookups,
         embedding_bytes=embedding, head_bytes=head, arithmetic=arithmetic, context=limit,
         cache_bytes=2.0 if said.cache is None else said.cache, source="config.json",
     )  # fmt: skip
     return model, f.used
+
+
+def projector(outer: Config, d: int) -> int:
+    """Return the parameters of what leads Kimi's images into its language model; a checkpoint counts it."""
+    said = outer.get("vision_config")
+    vision = Fields(said if isinstance(said, Mapping) else {})
+    wide = vision.size("vt_hidden_size", "mm_hidden_size", default=1152)
+    patch = 4 * wide  # 2 x 2 patches are merged
+    return 2 * wide + patch * (patch + 1) + (patch + 1) * d
 
 
 def check_types(f: Fields, outer: Config) -> None:

@@ -5,7 +5,7 @@ what a field says when it is absent is what transformers takes it for.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from lib.models.fields import Fields
 from lib.models.parts import FFN, Attention, Experts, Indexer, Latent, Mixer, Recurrent
@@ -21,7 +21,6 @@ class Shape:
     tied: bool = False
     vectors: int = 0
     lookups: int = 0
-    heads_vectors: int = field(default=0)
 
 
 Adapter = Callable[[Fields], Shape]
@@ -269,7 +268,10 @@ def cohere(f: Fields) -> Shape:
 
 def cohere2(f: Fields) -> Shape:
     """One norm a layer; three layers of four have a window."""
-    period, bias = f.size("sliding_window_pattern", "_sliding_window_pattern", default=4), f.flag("attention_bias")
+    period, bias = (
+        f.size("sliding_window_pattern", "_sliding_window_pattern", default=4),
+        f.flag("attention_bias"),
+    )
     f.used.add("order_of_interleaved_layers")
     sizes = windows(f, lambda i: (i + 1) % period != 0, default=4096)
     mixers = [attention(f, bias=bias, window=size) for size in sizes]
@@ -295,7 +297,9 @@ def glm4(f: Fields) -> Shape:
 def chatglm(f: Fields) -> Shape:
     """GLM before it was in transformers: other words."""
     f.off("add_bias_linear")
-    f.used.update(("original_rope", "apply_query_key_layer_scaling", "rmsnorm", "post_layer_norm", "rope_ratio"))
+    f.used.update(
+        ("original_rope", "apply_query_key_layer_scaling", "rmsnorm", "post_layer_norm", "rope_ratio")
+    )
     kv = f.size("multi_query_group_num") if f.flag("multi_query_attention") else heads(f)
     part = attention(f, bias=f.flag("add_qkv_bias"), o_bias=False, kv=kv)
     return same(f, part, ffn(f, "ffn_hidden_size", "intermediate_size"))
@@ -354,7 +358,9 @@ def seed_oss(f: Fields) -> Shape:
 def stablelm(f: Fields) -> Shape:
     """Layer norms with a bias; one of them only where both parts work side by side."""
     parallel, d = f.flag("use_parallel_residual"), width(f)
-    mixer = attention(f, bias=f.flag("use_qkv_bias"), o_bias=False, norm="all" if f.flag("qk_layernorm") else "")
+    mixer = attention(
+        f, bias=f.flag("use_qkv_bias"), o_bias=False, norm="all" if f.flag("qk_layernorm") else ""
+    )
     return same(f, mixer, ffn(f), norms=1 if parallel else 2, bias=True, vectors=2 * d)
 
 
@@ -372,7 +378,9 @@ def phi(f: Fields) -> Shape:
     mixer = attention(f, bias=True)
     if f.flag("qk_layernorm"):
         mixer = replace(mixer, vectors=mixer.vectors + 4 * mixer.head_dim)
-    return same(f, mixer, dense(d, inner, False, True), norms=1, bias=True, vectors=2 * d + f.size("vocab_size"))
+    return same(
+        f, mixer, dense(d, inner, False, True), norms=1, bias=True, vectors=2 * d + f.size("vocab_size")
+    )
 
 
 def gpt2(f: Fields) -> Shape:
@@ -383,6 +391,7 @@ def gpt2(f: Fields) -> Shape:
     inner = f.size("n_inner", default=4 * d)
     places = f.size("n_positions", "n_ctx", default=1024) * d
     mixer = attention(f, bias=True, kv=kv, module="attn")
+    f.used.add("num_key_value_heads")
     return same(f, mixer, dense(d, inner, False, True), bias=True, vectors=2 * d + places, tied=tied(f))
 
 
@@ -463,7 +472,9 @@ def mpt(f: Fields) -> Shape:
         raise ValueError("config.json: no_bias=False is not covered; use true")
     d, config = width(f), f.inner("attn_config")
     config.off("qk_ln")
-    kv = config.size("kv_n_heads", default=1 if config.get("attn_type") == "multiquery_attention" else heads(f))
+    kv = config.size(
+        "kv_n_heads", default=1 if config.get("attn_type") == "multiquery_attention" else heads(f)
+    )
     ratio = f.size("expansion_ratio", default=4)
     places = 0 if config.flag("alibi", True) else f.size("max_seq_len") * d
     return same(
@@ -548,7 +559,9 @@ def mixture(
     )  # fmt: skip
 
 
-def after(f: Fields, experts: Experts, part: Callable[[], FFN], first: int, step: int = 1) -> list[FFN | Experts]:
+def after(
+    f: Fields, experts: Experts, part: Callable[[], FFN], first: int, step: int = 1
+) -> list[FFN | Experts]:
     """Dense FFNs in the first layers, then experts in every `step`th."""
     return [experts if i >= first and i % step == 0 else part() for i in range(f.layers())]
 
@@ -586,7 +599,13 @@ def qwen3_moe(f: Fields) -> Shape:
 def gpt_oss(f: Fields) -> Shape:
     """Experts in every layer; every second layer has a window; biases everywhere, and sinks."""
     d, bias = width(f), f.flag("attention_bias", True)
-    part = mixture(f, ("num_local_experts",), ("num_experts_per_tok", "experts_per_token"), ("intermediate_size",), bias=True)
+    part = mixture(
+        f,
+        ("num_local_experts",),
+        ("num_experts_per_tok", "experts_per_token"),
+        ("intermediate_size",),
+        bias=True,
+    )
     part = replace(part, expert_vectors=2 * part.width + d)
     sizes = windows(f, lambda i: i % 2 == 0, default=128)
     mixers = [attention(f, bias=bias, sinks=True, window=size) for size in sizes]
@@ -627,7 +646,9 @@ def arctic(f: Fields) -> Shape:
     step = f.size("moe_layer_frequency", default=2)
     residual = f.flag("parallel_attn_mlp_res", True)
     beside = d if residual and f.flag("use_residual", True) else 0
-    part = mixture(f, ("num_local_experts",), inner=("intermediate_size",), shared=beside, vectors=d if beside else 0)
+    part = mixture(
+        f, ("num_local_experts",), inner=("intermediate_size",), shared=beside, vectors=d if beside else 0
+    )
     ffns = [part if (i + 1) % step == 0 else ffn(f) for i in range(f.layers())]
     mixer = attention(f, window=window(f))
     return plain(f, [mixer] * len(ffns), ffns)
@@ -637,11 +658,15 @@ def minimax_m2(f: Fields) -> Shape:
     """Norms over all queries and keys; experts in every layer."""
     f.used.update(("attn_type_list",))
     if any(kind != 1 for kind in f.sizes("attn_type_list") or []):
-        raise ValueError("config.json: attn_type_list has linear layers, which are not covered; use 1 for all")
+        raise ValueError(
+            "config.json: attn_type_list has linear layers, which are not covered; use 1 for all"
+        )
     f.off("shared_intermediate_size")
     norm = {"per_layer": "all", "per_head": "head"}.get(f.text("qk_norm_type", default="per_layer"), "")
     mixer = attention(f, norm=norm if f.flag("use_qk_norm", True) else "")
-    part = mixture(f, ("num_local_experts",), inner=("intermediate_size",), bias=f.flag("use_routing_bias", True))
+    part = mixture(
+        f, ("num_local_experts",), inner=("intermediate_size",), bias=f.flag("use_routing_bias", True)
+    )
     return same(f, mixer, part)
 
 
@@ -675,8 +700,7 @@ def dots1(f: Fields) -> Shape:
 def glm4_moe(f: Fields) -> Shape:
     """DeepSeek's experts with GLM's attention."""
     norm = "head" if f.flag("use_qk_norm") else ""
-    dim = f.size("head_dim", default=128)
-    mixer = attention(f, bias=f.flag("attention_bias"), o_bias=False, norm=norm, dim=dim)
+    mixer = attention(f, bias=f.flag("attention_bias"), o_bias=False, norm=norm)
     return plain(f, [mixer] * f.layers(), deepseek_experts(f, True))
 
 
@@ -730,7 +754,9 @@ def llama4(f: Fields) -> Shape:
     """Chunks of attention but in every fourth layer; experts in every `interleave_moe_layer_step`th."""
     count, step = f.layers(), f.zero("interleave_moe_layer_step", default=1)
     size, bias = window(f, "attention_chunk_size", 8192), f.flag("attention_bias")
-    rope = f.sizes("no_rope_layers") or [(i + 1) % f.size("no_rope_layer_interval", default=4) for i in range(count)]
+    rope = f.sizes("no_rope_layers") or [
+        (i + 1) % f.size("no_rope_layer_interval", default=4) for i in range(count)
+    ]
     kinds = f.kinds("layer_types", count, SLIDING)
     chunked = [kind != "full_attention" for kind in kinds] if kinds else [bool(one) for one in rope[:count]]
     if len(chunked) != count:
@@ -827,9 +853,16 @@ def mimo_v2(f: Fields) -> Shape:
     count, d = f.layers(), width(f)
     pattern = f.sizes("hybrid_layer_pattern") or [0] * count
     sparse = f.get("moe_layer_freq")
-    experts = mixture(f, ("n_routed_experts",), shared=f.zero("n_shared_experts") * f.size("moe_intermediate_size"), bias=True)
+    experts = mixture(
+        f,
+        ("n_routed_experts",),
+        shared=f.zero("n_shared_experts") * f.size("moe_intermediate_size"),
+        bias=True,
+    )
     if not isinstance(sparse, list) or len(sparse) != count or len(pattern) != count:
-        raise ValueError("config.json: moe_layer_freq, hybrid_layer_pattern will not do; use one for each layer")
+        raise ValueError(
+            "config.json: moe_layer_freq, hybrid_layer_pattern will not do; use one for each layer"
+        )
     size = window(f) or window(f, "sliding_window_size")
     sinks = (f.flag("add_full_attention_sink_bias"), f.flag("add_swa_attention_sink_bias"))
     f.off("attention_bias")
@@ -1019,7 +1052,9 @@ def bamba(f: Fields) -> Shape:
 def granitemoehybrid(f: Fields) -> Shape:
     """Attention or Mamba-2, then a shared FFN and perhaps experts."""
     d, count = width(f), f.layers()
-    kinds = f.kinds("layer_types", count, ("attention", "mamba", "full_attention", "linear_attention", "mamba2"))
+    kinds = f.kinds(
+        "layer_types", count, ("attention", "mamba", "full_attention", "linear_attention", "mamba2")
+    )
     kinds = kinds or f.kinds("layers_block_type", count, ("attention", "mamba")) or ["mamba"] * count
     shared = f.zero("shared_intermediate_size", default=1024)
     part: FFN | Experts = dense(d, shared or 1)
@@ -1030,7 +1065,8 @@ def granitemoehybrid(f: Fields) -> Shape:
     state: Mixer = see if all(kind == "attention" for kind in kinds) else hybrid_mamba2(f)
     f.used.update(key for key in f.config if key.startswith("mamba_"))
     layers: list[Layer] = [
-        ((see if "attention" in kind and kind != "linear_attention" else state,), part, 2 * d) for kind in kinds
+        ((see if "attention" in kind and kind != "linear_attention" else state,), part, 2 * d)
+        for kind in kinds
     ]
     return Shape(layers, f.flag("tie_word_embeddings"), d)
 
@@ -1074,7 +1110,9 @@ def qwen_next(f: Fields) -> Shape:
     kinds = f.kinds("layer_types", count, ("linear_attention", "full_attention")) or [
         "linear_attention" if (i + 1) % period else "full_attention" for i in range(count)
     ]
-    see = attention(f, bias=f.flag("attention_bias"), norm="head", gated=True, dim=f.size("head_dim", default=256))
+    see = attention(
+        f, bias=f.flag("attention_bias"), norm="head", gated=True, dim=f.size("head_dim", default=256)
+    )
     state = delta(f)
     f.used.add("intermediate_size")
     ffns: Sequence[FFN | Experts] = qwen_experts(f, True) if "num_experts" in f else [ffn(f)] * count
@@ -1133,7 +1171,9 @@ def lfm2(f: Fields) -> Shape:
             raise ValueError(f"config.json: block_ffn_dim_multiplier={factor!r} will not do; use 1.0")
         multiple = f.size("block_multiple_of", default=256)
         inner = multiple * -(-int(factor * inner) // multiple)
-    f.used.update(("block_ffn_dim_multiplier", "block_multiple_of", "intermediate_size", "block_dim", "conv_dim"))
+    f.used.update(
+        ("block_ffn_dim_multiplier", "block_multiple_of", "intermediate_size", "block_dim", "conv_dim")
+    )
     f.used.update(("conv_dim_out", "block_mlp_init_scale", "block_out_init_scale", "conv_use_xavier_init"))
     ffns: list[FFN | Experts] = [dense(d, inner)] * count
     if "num_experts" in f:

@@ -106,7 +106,7 @@ class Fields:
 
     def rest(self) -> list[str]:
         """Return the keys that say something and that nobody has read."""
-        nothing = ([], {}, "")
+        nothing: tuple[object, ...] = ([], {}, "")
         return [
             key
             for key, value in self.config.items()

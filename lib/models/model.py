@@ -213,7 +213,12 @@ class Model:
     def _routed(self) -> tuple[tuple[int, Experts, int, float], ...]:
         """Of each group with experts: layers, experts, parameters of one in every layer, bytes of a weight."""
         return tuple(
-            (group.count, group.experts, group.count * group.experts.expert(self.d_model), group.bytes.experts)
+            (
+                group.count,
+                group.experts,
+                group.count * group.experts.expert(self.d_model),
+                group.bytes.experts,
+            )
             for group in self.groups
             if group.experts
         )

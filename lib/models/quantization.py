@@ -87,7 +87,10 @@ def names(pattern: str, module: str) -> bool:
     if "*" in wanted:
         return any(fnmatchcase(part, wanted) for part in (short, short + ".", module, module + "."))
     wanted = wanted.rstrip(".")
-    for whole, parts in (("qkv_proj", ("q_proj", "k_proj", "v_proj")), ("gate_up_proj", ("gate_proj", "up_proj"))):
+    for whole, parts in (
+        ("qkv_proj", ("q_proj", "k_proj", "v_proj")),
+        ("gate_up_proj", ("gate_proj", "up_proj")),
+    ):
         if wanted.endswith(whole):
             stem = wanted.removesuffix(whole)
             return any(f".{short}.".endswith(f".{stem}{part}.".replace("..", ".")) for part in parts)
@@ -104,8 +107,10 @@ def texts(said: Said, *keys: str) -> tuple[str, ...]:
     for key in keys:
         listed = said.get(key)
         if listed is not None:
-            if not isinstance(listed, Sequence) or isinstance(listed, str) or not all(
-                isinstance(one, str) for one in listed
+            if (
+                not isinstance(listed, Sequence)
+                or isinstance(listed, str)
+                or not all(isinstance(one, str) for one in listed)
             ):
                 raise ValueError(f"config.json: {key}={listed!r} will not do; use a list of names")
             return tuple(listed)
@@ -235,7 +240,9 @@ def about(targets: tuple[str, ...]) -> Callable[[str], bool]:
     """Return whether a module is one of the targets: names, re:, or the kind Linear."""
     if not targets or "Linear" in targets:
         return linear
-    lone = frozenset(plain(target) for target in targets if "*" not in target and not target.startswith("re:"))
+    lone = frozenset(
+        plain(target) for target in targets if "*" not in target and not target.startswith("re:")
+    )
     others = tuple(target for target in targets if "*" in target or target.startswith("re:"))
 
     def among(module: str) -> bool:
@@ -264,11 +271,16 @@ def modelopt(said: Said, scheme: object = None, cache: object = None) -> Quantiz
     if isinstance(layers, Mapping):
         rules = []
         for kind in MODELOPT:
-            named = tuple(n for n, one in layers.items() if isinstance(one, Mapping) and one.get("quant_algo") == kind)
+            named = tuple(
+                n for n, one in layers.items() if isinstance(one, Mapping) and one.get("quant_algo") == kind
+            )
             if named:
                 rules.append((about(named), *MODELOPT[kind]))
-        unknown = {str(one) for one in layers.values()
-                   if not isinstance(one, Mapping) or one.get("quant_algo") not in MODELOPT}
+        unknown = {
+            str(one)
+            for one in layers.values()
+            if not isinstance(one, Mapping) or one.get("quant_algo") not in MODELOPT
+        }
         if unknown:
             raise ValueError(f"quantized_layers: {min(unknown)} is not covered; use {', '.join(MODELOPT)}")
         return Quantization(tuple(rules), kept, bytes_cached, "modelopt, mixed")
