@@ -21,7 +21,18 @@ from lib.kernels.price import (
     product,
     prompt_attention,
 )
-from lib.kernels.steps import SCAN, ByKernels, Chunks, Steps, borrowed, step_kernels
+from lib.kernels.steps import (
+    FAMILIES,
+    SCAN,
+    ByKernels,
+    Chunks,
+    Steps,
+    borrowed,
+    by_family,
+    family,
+    split,
+    step_kernels,
+)
 from lib.kernels.tables import (
     LENDERS,
     OF_2024,
@@ -37,6 +48,7 @@ from lib.kernels.tables import (
 )
 
 __all__ = [
+    "FAMILIES",
     "LENDERS",
     "OF_2024",
     "SCAN",
@@ -51,9 +63,11 @@ __all__ = [
     "all_reduce",
     "answer_attention",
     "borrowed",
+    "by_family",
     "doubtful",
     "experts",
     "fabric",
+    "family",
     "front",
     "input_bytes",
     "kinds",
@@ -62,6 +76,7 @@ __all__ = [
     "product",
     "prompt_attention",
     "rates",
+    "split",
     "step_kernels",
     "uneven",
 ]

@@ -227,3 +227,44 @@ def borrowed(kernels: Sequence[Kernel], gpu: GPU) -> dict[str, list[str]]:
         if kernel.table not in (gpu.name, "engine"):
             found.setdefault(kernel.table, []).append(kernel.name)
     return found
+
+
+FAMILIES = (
+    "matrix products",
+    "experts",
+    "attention of prompts",
+    "attention of answers",
+    "states",
+    "small kernels",
+    "all-reduces",
+    "waiting",
+)
+
+
+def family(kernel: Kernel) -> str:
+    """Return to which of FAMILIES a kernel belongs; what waits is for the CPU, not a kernel."""
+    words = kernel.name.split()
+    if words[0] in ("attention", "index") and words[-1] in ("prompts", "answers"):
+        return f"attention of {words[-1]}"
+    known = {"experts": "experts", "states": "states", "all-reduce": "all-reduces"}
+    waits = {"waiting for launches": "waiting", "CPU between steps": "waiting"}
+    computes = "matrix products" if kernel.arithmetic else "small kernels"
+    return (known | waits).get(kernel.name, computes)
+
+
+def by_family(kernels: Sequence[Kernel]) -> dict[str, list[Kernel]]:
+    """Return a step's kernels by family, each of FAMILIES, some of which may be empty."""
+    return {name: [kernel for kernel in kernels if family(kernel) == name] for name in FAMILIES}
+
+
+def split(kernels: Sequence[Kernel]) -> dict[str, float]:
+    """Return the seconds of kernels by what they go to; where two overlap, to the longer."""
+    parts: dict[str, list[float]] = {"start": [], "arithmetic": [], "bytes": []}
+    for kernel in kernels:
+        number, races = kernel.number, kernel.overlap
+        parts["start"].append(number * kernel.start)
+        if not races or kernel.arithmetic > kernel.reading:
+            parts["arithmetic"].append(number * kernel.arithmetic)
+        if not races or kernel.arithmetic <= kernel.reading:
+            parts["bytes"].append(number * kernel.reading)
+    return {name: fsum(seconds) for name, seconds in parts.items()}
