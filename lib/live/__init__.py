@@ -272,6 +272,7 @@ NAMES = (
     "goodput",
     "roofline",
     "chunking",
+    "a_step",
     "kv_handoff",
     "cuts",
     "two_pools",
