@@ -17,6 +17,18 @@ FIX = "fix the transfer first"
 MEASURE = "measure first"
 NOTHING = "no layout meets the targets"
 
+QUESTIONS = (FITS, QUICK, CALM, LATE, STALLS, APART, GROWS, CHANGES, SHOWS) = (  # all that may be asked
+    "Does the model fit?",
+    "Is the handoff fast enough?",
+    "Does one pool keep the targets at this load?",
+    "Is only the first token late?",
+    "Do prompts stall the answers?",
+    "Do two pools keep them, with this handoff?",
+    "Does the context grow from turn to turn?",
+    "Can history change?",
+    "Does the frontend show in the GPU nodes' CPU profile?",
+)
+
 SMALL_CHUNKS = 512  # tokens a step: what to try before a split
 
 
@@ -69,19 +81,16 @@ def gaps_alone(slo: SLO) -> SLO | None:
 
 def fit(case: Case) -> Fork:
     """Return whether an engine has room for the weights and the longest request; else what would have."""
-    question = "Does the model fit?"
     degrees = (case.tensor_parallel, *(2**i for i in range(11) if 2**i > case.tensor_parallel))
     rooms = {degree: room(case, degree) for degree in degrees}
     needed, have = case.longest, rooms[case.tensor_parallel]
     usable = USABLE_MEMORY * case.tensor_parallel * case.gpu.memory
     weights = f"{case.model.resident_bytes / 1e9:.1f} GB of weights in {usable / 1e9:.1f} GB usable"
     if have >= needed:
-        return Fork(
-            question, True, f"{weights}; room for {have:,} tokens, the longest request has {needed:,}"
-        )
+        return Fork(FITS, True, f"{weights}; room for {have:,} tokens, the longest request has {needed:,}")
     enough = [degree for degree in degrees if rooms[degree] >= needed]
     would = f"tensor_parallel={enough[0]} would do" if enough else "use a smaller model or a larger GPU"
-    return Fork(question, False, f"{weights}; room for {max(0, have):,} of {needed:,} tokens; {would}")
+    return Fork(FITS, False, f"{weights}; room for {max(0, have):,} of {needed:,} tokens; {would}")
 
 
 def room(case: Case, degree: int) -> int:
@@ -97,27 +106,27 @@ def forks(case: Case, seen: Verdict, limit: float | None) -> Iterable[Fork]:
     """Yield the questions of the flow in their order, to its end; then those that are asked anyway."""
     how = "measured" if case.handoff_s is not None else "predicted"
     quick = limit is not None and case.handoff <= limit
-    yield Fork("Is the handoff fast enough?", quick, f"{lasting(case.handoff)} {how}; {within(limit)}", (6,))
+    yield Fork(QUICK, quick, f"{lasting(case.handoff)} {how}; {within(limit)}", (6,))
     calm = seen.together >= case.target
     kept = f"{percent(seen.together)} keep the targets, {percent(case.target)} asked"
-    yield Fork("Does one pool keep the targets at this load?", calm, kept, (7,))
+    yield Fork(CALM, calm, kept, (7,))
     if not calm:
         late = seen.first < case.target <= seen.rest
         parts = f"first tokens in time: {percent(seen.first)}; gaps in time: {percent(seen.rest)}"
-        yield Fork("Is only the first token late?", late, parts, (5,))
+        yield Fork(LATE, late, parts, (5,))
         if not late:
             yield prompts_collide(case)
         better = seen.apart >= case.target
         number = f"{percent(seen.apart)} keep the targets apart, {percent(seen.free)} if copies took no time"
-        yield Fork("Do two pools keep them, with this handoff?", better, number, (1, 2, 6))
+        yield Fork(APART, better, number, (1, 2, 6))
     if case.new_tokens is not None:
         yield context_grows(case)
     if case.history_can_change:
-        yield Fork("Can history change?", True, "as you say; a cache is right for one token sequence only")
+        yield Fork(CHANGES, True, "as you say; a cache is right for one token sequence only")
     if case.cpu_s_per_request is not None:
         cores = case.cpu_s_per_request * case.load.rate
         number = f"{cores:.3g} cores at {case.load.rate:.3g} req/s"
-        yield Fork("Does the frontend show in the GPU nodes' CPU profile?", cores >= 1, number, (4,))
+        yield Fork(SHOWS, cores >= 1, number, (4,))
 
 
 def prompts_collide(case: Case) -> Fork:
@@ -126,7 +135,7 @@ def prompts_collide(case: Case) -> Fork:
     alone = simulate([Request(0, round(case.prompt), 1)], Collocated(engine(case))).ttft[0]
     busy = case.load.rate * alone / case.engines
     number = f"{100 * gaps:.1f} % of gaps carry a prompt; {lasting(alone)} each, {percent(busy)} of the time"
-    return Fork("Do prompts stall the answers?", gaps > 0.01, number, (1, 2))
+    return Fork(STALLS, gaps > 0.01, number, (1, 2))
 
 
 def context_grows(case: Case) -> Fork:
@@ -140,7 +149,7 @@ def context_grows(case: Case) -> Fork:
         f"{case.new_tokens:,} of {case.prompt:,.0f} tokens are new: {lasting(back)} of prefill if all before "
         f"is kept, {lasting(again)} if the last answer is computed again, {lasting(whole)} if everything is"
     )
-    return Fork("Does the context grow from turn to turn?", case.new_tokens < case.prompt, number, (3,))
+    return Fork(GROWS, case.new_tokens < case.prompt, number, (3,))
 
 
 def prefill_seconds(one: Engine, tokens: int, prompt: int) -> float:

@@ -10,11 +10,11 @@ from math import inf
 from types import SimpleNamespace
 from typing import Any
 
-from lib import calibration, hf_config, workload
+from lib import calibration, models, workload
 from lib.decide import handoff, layouts, margin, questions
 from lib.decide.case import Case, Load, poisson, recorded
 from lib.decide.layouts import Option
-from lib.decide.questions import Verdict, lasting, percent
+from lib.decide.questions import QUESTIONS, Verdict, lasting, percent
 from lib.goodput import SLO
 from lib.live import (
     GPU,
@@ -40,17 +40,6 @@ ENGINES, ROWS, TOKENS = 8, 200, 200_000  # at most: engines, and requests and ou
 IN_A_LINK = 1500  # characters of a text, at most
 ABSENT = "# "  # what a link says in place of a longer one
 LAYOUTS = ("one pool", "two pools", "free copies")
-QUESTIONS = (  # all that `lib.decide.fit` and `lib.decide.forks` may ask
-    "Does the model fit?",
-    "Is the handoff fast enough?",
-    "Does one pool keep the targets at this load?",
-    "Is only the first token late?",
-    "Do prompts stall the answers?",
-    "Do two pools keep them, with this handoff?",
-    "Does the context grow from turn to turn?",
-    "Can history change?",
-    "Does the frontend show in the GPU nodes' CPU profile?",
-)
 PREDICTED = {  # a row of the table: what of an `Option`, and times what
     "TTFT p50, s": ("ttft_p50", 1),
     "TTFT p99, s": ("ttft_p99", 1),
@@ -182,12 +171,9 @@ def read_model(asked: SimpleNamespace) -> tuple[Model, str]:
     if not asked.config:
         return MODEL[asked.model], ""
     with beside("config"):
-        try:
-            config = hf_config.parse(unfolded(asked.config, "config"))
-            model = Model.from_config(config)
-            short = json.dumps(hf_config.needed(config), separators=(",", ":"))
-        except (TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(f"config.json: a field is of another kind than usual ({error})") from None
+        config = models.parse(unfolded(asked.config, "config"))
+        model = models.read(config)
+        short = json.dumps(models.needed(config), separators=(",", ":"))
     return model, shortened(short, "a config.json")
 
 
