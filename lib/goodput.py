@@ -132,13 +132,13 @@ def goodput(
 
         if rates is not None:
             return next((rate for rate in sorted(rates, reverse=True) if passes(rate)), 0.0)
-        return _search(passes, precision, highest)
+        return search(passes, precision, highest)
 
     alone = [best([seed]) for seed in seeds]
     return Goodput(best(seeds), min(alone), max(alone))
 
 
-def _search(passes: Callable[[float], bool], precision: float, highest: float) -> float:
+def search(passes: Callable[[float], bool], precision: float, highest: float) -> float:
     """Highest multiple of `precision` that passes, if all below it do; at most `highest`."""
     top = int(highest / precision)
     low, high = 0, 1  # low passes (nothing is asked at 0), high is to be tried
