@@ -86,6 +86,41 @@ def test_a_text_is_read_without_its_edges_and_only_so_long():
             text.read(wrong)
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "knob", "says"),
+    [
+        ("multi_turn", {"model": "DeepSeek-V3"}, "gpus", "GPUs to a copy: 1 L40S has 43 GB to use"),
+        ("multi_turn", {"gpus": "8"}, "gpus", "8 cannot share the 28 heads of Qwen2.5-7B"),
+        ("multi_turn", {"first": 100_000}, "first", "but Qwen2.5-7B reads 32,768 at most"),
+        ("kv_handoff", {"gpus": "8"}, "gpus", "8 cannot share the 28 heads of Qwen2.5-7B"),
+        ("kv_handoff", {"tokens": 131_072}, "tokens", "Prompt: 131,072 tokens"),
+        ("two_pools", {"model": "Qwen2.5-7B", "context": 40_000}, "context", "Context of a stream: 40,000"),
+        ("two_pools", {"model": "Qwen2.5-7B", "prompt": 32_768}, "prompt", "Prompt and answer: 33,024"),
+        ("two_pools", {"model": "Kimi K2", "gpu": "L40S"}, "gpu", "no copy of Kimi K2 starts"),
+        ("two_pools", {"target": 1}, "target", "Between tokens at most: 1 ms"),
+    ],
+)
+def test_forms_refuse_what_no_engine_would_start_in_the_words_of_their_knobs(name, given, knob, says):
+    with pytest.raises(Refused, match=re.escape(says)) as refused:
+        calculator(name)(**given)
+    assert list(refused.value.wrong) == [knob]
+
+
+def test_two_pools_prices_experts_that_a_token_meets_and_a_latent_that_every_gpu_keeps():
+    wide = calculator("two_pools")(model="DeepSeek-V3", gpu="H200")["table"]["TP8"]
+    assert 140 < wide[0] < 210  # ms of prefill: of 671 billion parameters a token meets 37
+    assert wide[2:4] == [148, "memory"]  # (0.9 x 141 GB - 673 GB / 8) / (4,096 x 70,272 bytes)
+
+
+def test_two_pools_gives_no_copy_where_heads_do_not_divide_and_counts_gpus_by_how_busy_they_are():
+    answer = calculator("two_pools")(model="Qwen2.5-7B", prompt=8192)
+    assert answer["table"]["TP8"][:2] == ["–", "–"]
+    assert answer["table"]["TP8"][3] == "28 heads do not divide"
+    prompts, busy = answer["table"]["TP1"], 2 * answer["table"]["TP1"][0] / 1e3
+    assert prompts[1] == math.ceil(busy / 0.95)
+    assert f"busy {100 * busy / prompts[1]:.0f} %" in answer["say"][0]
+
+
 # ---- the whole form of the decision
 
 CONFIG = {

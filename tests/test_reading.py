@@ -15,7 +15,6 @@ TO_DO = {  # not yet of the form in CONTRIBUTING.md: take a page out when it is
         "roofline",
         "vllm_rules",
         "kv_dissection",
-        "cut_points",
     ),
 }
 TIMED = [name for name in contents.chapters() if "**Takes** " in (BOOK / f"{name}.md").read_text("utf8")]
