@@ -6,10 +6,10 @@ All that a step costs is decided here, `Engine.step_seconds`. Not here: the rule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
-from itertools import repeat
+from itertools import count, islice
 from math import ceil, floor, inf
 from typing import Protocol
 
@@ -190,7 +190,7 @@ class StepCost:
 
     def durations(
         self, chunks: Shapes, batch: int, context: int, steps: int, within: float = inf
-    ) -> Iterable[float]:
+    ) -> list[float]:
         """Seconds of each of `steps` steps that follow each other, or of as many as begin `within` seconds.
 
         (And of one more, which may have been composed before.)
@@ -198,7 +198,7 @@ class StepCost:
         first = self.seconds(chunks, batch, context)
         steps = fewer(steps, within, first)
         if steps == 1 or (self.fixed and not chunks):
-            return repeat(first, steps)
+            return [first] * steps
         return [self.seconds(*self.later(chunks, batch, context, step)) for step in range(steps)]
 
 
@@ -206,16 +206,18 @@ class LinearCost(StepCost):
     """The same for `step_time` on one GPU, where FLOPs and bytes grow by the same amount with every token.
 
     True of models without experts and windows. Nothing but speed: what a step costs is found from a few
-    coefficients, each the difference of two `roofline` works, and equals `ByWork` but for rounding.
+    coefficients, each the difference of two `roofline` works, and equals `ByWork` but for rounding. They are
+    whole numbers below 2**53, which floats add exactly, in any order.
     """
 
     @staticmethod
     def holds(engine: Engine) -> bool:
         """Whether an engine's cost is linear."""
-        plain = engine.price is step_time and engine.tensor_parallel == 1
-        return (
-            plain and engine.model.arithmetic == "bf16" and not (engine.model.experts or engine.model.window)
-        )
+        model = engine.model
+        plain = engine.price is step_time and engine.tensor_parallel == 1 and model.arithmetic == "bf16"
+        if not plain or model.experts or model.window:
+            return False
+        return float(decode_uneven(model, 1, 1).weight_bytes).is_integer()
 
     def seconds_on(self, engine: Engine) -> Seconds:
         """Find the coefficients."""
@@ -238,37 +240,31 @@ class LinearCost(StepCost):
         self.reading = hidden * floor(alone * (1 - SURELY))
         return self._seconds
 
-    def _work(self, chunks: Shapes, batch: int, context: int) -> tuple[float, float]:
-        """FLOPs and bytes of a step."""
-        flops = self.decode_flops * batch + self.context_flops * context
-        for tokens, past in chunks:
-            flops += self.chunk_flops + self.token_flops * tokens
-            flops += self.pair_flops * (tokens * (2 * past + tokens + 1) // 2)
-        return flops, self.weight_bytes + self.decode_bytes * batch + self.context_bytes * context
-
     def _seconds(self, chunks: Shapes, batch: int, context: int) -> float:
-        flops, nbytes = self._work(chunks, batch, context)
-        return max(flops * self.per_flop, nbytes * self.per_byte) + self.overhead
+        return self.durations(chunks, batch, context, 1)[0]
 
     def durations(
         self, chunks: Shapes, batch: int, context: int, steps: int, within: float = inf
-    ) -> Iterable[float]:
+    ) -> list[float]:
         """Seconds of each of `steps` steps that follow each other, or as many as begin `within` seconds."""
-        flops, nbytes = self._work(chunks, batch, context)
-        first = max(flops * self.per_flop, nbytes * self.per_byte) + self.overhead
-        steps = fewer(steps, within, first)
-        if steps == 1 or (self.fixed and not chunks):
-            return repeat(first, steps)
-        more_flops = 0 if self.fixed else self.context_flops * batch
-        more_bytes = 0 if self.fixed else self.context_bytes * batch
-        for tokens, _ in chunks:
-            more_flops += self.pair_flops * tokens * tokens
         per_flop, per_byte, overhead = self.per_flop, self.per_byte, self.overhead
+        nbytes = self.weight_bytes + self.decode_bytes * batch + self.context_bytes * context
+        more_bytes = 0.0 if self.fixed else self.context_bytes * batch
         if not chunks and batch <= self.reading:
-            return [(nbytes + more_bytes * step) * per_byte + overhead for step in range(steps)]
+            steps = fewer(steps, within, nbytes * per_byte + overhead)
+            return [read * per_byte + overhead for read in islice(count(nbytes, more_bytes), steps)]
+        flops = self.decode_flops * batch + self.context_flops * context
+        more_flops = 0.0 if self.fixed else self.context_flops * batch
+        for tokens, past in chunks:
+            flops += self.chunk_flops + self.token_flops * tokens
+            flops += self.pair_flops * (tokens * (2 * past + tokens + 1) // 2)
+            more_flops += self.pair_flops * tokens * tokens
+        first = max(flops * per_flop, nbytes * per_byte) + overhead
+        if steps == 1:
+            return [first]
         return [
             max((flops + more_flops * step) * per_flop, (nbytes + more_bytes * step) * per_byte) + overhead
-            for step in range(steps)
+            for step in range(fewer(steps, within, first))
         ]
 
 
