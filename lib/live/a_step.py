@@ -50,9 +50,9 @@ def a_step(model: str, gpu: str, group: str, tokens: int, past: int, streams: in
         "say": [
             f"The step takes {short(total)} ms and has {number:,} kernels. Starting them takes "
             f"{short(starts)} ms of that: {100 * starts / total:.0f} %.",
-            f"Most of it are {longest}, {short(times[longest])} ms: {100 * times[longest] / total:.0f} %.",
-            *([f"The {gpu} borrows shares and starts from: {', '.join(lent)}."] if lent else []),
-            *(["The weights do not fit into these GPUs."] if room < 0 else []),
+            f"Most goes to {longest}: {short(times[longest])} ms, {100 * times[longest] / total:.0f} %.",
+            (f"Borrowed: starts and shares of the {', '.join(lent)}." if lent else f"All timed on the {gpu}.")
+            + (" The weights would not fit." if room < 0 else ""),
         ],
         "table": {
             "kernels": [*families],
