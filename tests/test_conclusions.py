@@ -114,7 +114,7 @@ def test_the_balance_lists_every_conclusion_the_hardest_hit_first():
         "b": ("B", records.conclusions(notebook_of(two)), False),
     }
     markup = balance.markup(kept)
-    assert "2 conclusions, 1 of which stand in every world" in markup
+    assert "Conclusions: 2, of which 1 stand in every world" in markup
     assert markup.index("Two") < markup.index("One")
     assert "size 0, size 1, size 2" in markup
     assert "7 of 10" in markup
@@ -153,5 +153,5 @@ def test_what_a_page_lists_is_what_the_pages_read_last_found_and_no_more():
     (table,) = listing.findall(nodes.raw)
     assert "Large is large" in table.astext()
     assert "The page" in table.astext()
-    assert "1 conclusions, 1 of which" in table.astext()
+    assert "Conclusions: 1, of which 1" in table.astext()
     assert not balance.places(listing)
