@@ -1,6 +1,7 @@
 """Conclusions: asked in every world, said on their page, none falls silently; the list of all."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 from docutils import nodes
@@ -113,7 +114,7 @@ def test_the_balance_lists_every_conclusion_the_hardest_hit_first():
         "b": ("B", records.conclusions(notebook_of(two)), False),
     }
     markup = balance.markup(kept)
-    assert "2 conclusions, 1 of which stand in every world" in markup
+    assert "Conclusions: 2, of which 1 stand in every world" in markup
     assert markup.index("Two") < markup.index("One")
     assert "size 0, size 1, size 2" in markup
     assert "7 of 10" in markup
@@ -135,3 +136,22 @@ def test_every_world_has_a_name_of_its_own_and_differs_from_the_book_in_one_thin
     for other in others:
         differing = {k for k, v in vars(other).items() if v != getattr(book, k)} - {"name"}
         assert len(differing) == 1 or differing == {"price", "efficiency"}, other.name
+
+
+def test_what_a_page_lists_is_what_the_pages_read_last_found_and_no_more():
+    env, app = SimpleNamespace(), SimpleNamespace()
+    app.env = env
+    found = records.conclusions(notebook_of(conclusion("Large is large", lambda world: True, worlds=TOYS)))
+    listing = page_saying("All")
+    listing += nodes.admonition("", nodes.paragraph("", "Here"), classes=["balance"])
+    balance.keep(env, "book/a", page_saying("Large is large", title="The page"), found)
+    balance.keep(env, "book/b", page_saying("Gone"), found)
+    balance.keep(env, "book/list", listing, [])
+    balance.forget(env, "book/b")
+    assert balance.lists(env) == ["book/list"]
+    balance.write(app, listing, "book/list")
+    (table,) = listing.findall(nodes.raw)
+    assert "Large is large" in table.astext()
+    assert "The page" in table.astext()
+    assert "Conclusions: 1, of which 1" in table.astext()
+    assert not balance.places(listing)

@@ -518,4 +518,4 @@ def test_a_word_that_states_a_size_needs_its_numeral_in_the_section(sentence, ou
 
 
 def test_pages_once_held_to_their_sizes_stay_so():
-    assert {"chunking", "goodput", "intro", "one_long_prompt"} <= set(prose.SIZED)
+    assert {"balance", "chunking", "goodput", "intro", "one_long_prompt", "takeaways"} <= prose.SIZED

@@ -56,7 +56,7 @@ def markup(pages: dict[str, tuple[str, list[dict[str, Any]], bool]]) -> str:
     rows = [(one, title) for title, found, _ in pages.values() for one in found]
     rows.sort(key=lambda row: (row[0]["stands"] / row[0]["of"], row[0]["sentence"]))
     whole = sum(one["stands"] == one["of"] for one, _ in rows)
-    caption = f"{len(rows)} conclusions, {whole} of which stand in every world"
+    caption = f"Conclusions: {len(rows)}, of which {whole} stand in every world"
     columns: dict[str, Sequence[object]] = {
         "conclusion": [one["sentence"] for one, _ in rows],
         "stands in": [f"{one['stands']} of {one['of']}" for one, _ in rows],

@@ -149,7 +149,10 @@ SIZE = re.compile(
     r"(?:(?<!third)(?<!quarter)(?<!fifth)(?<!tenth)|(?= (?:of|more|less|fewer|as|the)\b|[.,;:!?]|$))",
     re.I,
 )
-SIZED = ("chunking", "goodput", "intro", "one_long_prompt")  # pages held to it so far: this may only grow
+SIZED = {  # pages held to it so far: this may only grow
+    "balance", "chunking", "goodput", "intro", "one_long_prompt", "real_tokens", "references",
+    "refreshers/kv_caching", "refreshers/latency_metrics", "takeaways",
+}  # fmt: skip
 
 
 def sizes(text: str) -> list[str]:
