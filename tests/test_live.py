@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from random import Random
 from urllib.parse import quote
 
@@ -247,6 +248,32 @@ def test_the_best_split_is_found_and_another_is_tried():
 def test_the_forms_questions_are_those_of_the_flow():
     asked_by_decide = {fork.question for row in table.ROWS for fork in deciding.decide(**row.case).forks}
     assert asked_by_decide == set(whole_form.QUESTIONS)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "place", "words"),
+    [
+        ({"tokens": 0, "streams": 0}, "tokens", "Prompt tokens in the step and streams are both 0"),
+        ({"group": "8"}, "group", "GPUs to an engine: 8 do not divide the 28 heads"),
+        ({"past": 40_000, "model": "Qwen3-8B"}, "past", "Tokens of that prompt before them: 40,000 and"),
+        ({"context": 41_000, "model": "Qwen3-8B"}, "context", "use at most 40,960"),
+    ],
+)
+def test_what_is_no_step_is_said_by_its_label(knobs, place, words):
+    with pytest.raises(Refused, match=words) as refused:
+        calculator("a_step")(**knobs)
+    assert list(refused.value.wrong) == [place]
+
+
+@pytest.mark.parametrize("knobs", [{}, {"model": "DeepSeek-V3", "group": "8"}, {"streams": 0, "tokens": 1}])
+def test_the_bars_of_a_step_follow_one_another_and_are_its_table(knobs):
+    answer = calculator("a_step")(**knobs)
+    spans = sorted(
+        span for mark in answer["plot"]["marks"] for span in zip(mark["x"], mark["x2"], strict=True)
+    )
+    assert spans[0][0] == 0
+    assert all(end == pytest.approx(begin) for (_, end), (begin, _) in pairwise(spans))
+    assert spans[-1][1] == pytest.approx(math.fsum(answer["table"]["time, ms"]))
 
 
 def test_unknown_names_are_refused():

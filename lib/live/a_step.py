@@ -67,7 +67,7 @@ def a_step(model: str, gpu: str, group: str, tokens: int, past: int, streams: in
             f"into starts, arithmetic and bytes. The longest is that of {longest}.",
             "x": {"label": "time of the step, ms, kernels of a family together", "ends": (0, 1.02 * total)},
             "y": {"label": ""},
-            "rows": [*families],
+            "rows": [*map(brief, families)],
             "marks": [bars(part, colour, spans(parts, part)) for part, colour in COLOURS.items()],
         },
     }
@@ -104,5 +104,10 @@ def spans(parts: dict[str, dict[str, float]], wanted: str) -> list[tuple[str, fl
         for piece, seconds in part.items():
             begin, now = now, now + 1e3 * seconds
             if piece == wanted and seconds:
-                found.append((name, begin, now))
+                found.append((brief(name), begin, now))
     return found
+
+
+def brief(name: str) -> str:
+    """Return a family's name as a row of the plot has room for it on a phone."""
+    return name.removeprefix("attention of ")
