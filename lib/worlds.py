@@ -15,6 +15,7 @@ from typing import TypeVar
 from lib import goodput as serving
 from lib.goodput import SLO, attainment
 from lib.hardware import A10, A100_80GB, B200, GPU, H100_SXM, H200, L40S
+from lib.kernels import ByKernels
 from lib.models import (
     DEEPSEEK_V3,
     GPT_OSS_120B,
@@ -43,6 +44,7 @@ PRICES = (
         Efficiency(0.5283, 0.75, 0.002),
     ),
     ("steps with prompts 15 % slower", InSeries(slowdown=1.15), PUBLISHED),
+    ("kernel by kernel", ByKernels(), PUBLISHED),  # which knows of no efficiency
 )
 
 # The nearest of its size from another maker or of another generation, one that the same servers would run.
@@ -69,7 +71,7 @@ class World:
     """
 
     name: str
-    price: WorkPrice = step_time
+    price: WorkPrice | ByKernels = step_time
     efficiency: Efficiency = PUBLISHED
     seeds: tuple[int, ...] = serving.SEEDS
     horizon: int = 1
