@@ -2,7 +2,10 @@
 
 from math import isfinite
 from numbers import Integral, Real
+from sys import float_info
 from typing import TypeGuard
+
+LARGEST = int(float_info.max)
 
 
 def counts(owner: str, **values: object) -> None:
@@ -18,21 +21,21 @@ def counts_or_zero(owner: str, **values: object) -> None:
 def positive(owner: str, **values: object) -> None:
     """Refuse any of the values that is not a finite number above 0."""
     for name, value in values.items():
-        if not _finite(value) or value <= 0:
+        if not finite(value) or value <= 0:
             raise ValueError(f"{owner}: {name}={value!r} will not do; use a finite number above 0")
 
 
 def not_negative(owner: str, **values: object) -> None:
     """Refuse any of the values that is not a finite number of at least 0."""
     for name, value in values.items():
-        if not _finite(value) or value < 0:
+        if not finite(value) or value < 0:
             raise ValueError(f"{owner}: {name}={value!r} will not do; use a finite number of at least 0")
 
 
 def shares(owner: str, **values: object) -> None:
     """Refuse any of the values that is not above 0 and at most 1."""
     for name, value in values.items():
-        if not _finite(value) or not 0 < value <= 1:
+        if not finite(value) or not 0 < value <= 1:
             raise ValueError(f"{owner}: {name}={value!r} is no share; use a number above 0 and at most 1")
 
 
@@ -51,5 +54,8 @@ def _whole(owner: str, least: int, values: dict[str, object]) -> None:
             raise ValueError(f"{owner}: {name}={value!r} will not do; use a whole number of at least {least}")
 
 
-def _finite(value: object) -> TypeGuard[float]:
+def finite(value: object) -> TypeGuard[float]:
+    """Whether a value is a finite number (True is none here)."""
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return False  # as a float it would be infinite
     return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)

@@ -1,19 +1,21 @@
 """Workloads: who asks for what, and when.
 
 A workload is a sequence of `Request`s in order of arrival. It comes from a random process with a seed
-(`poisson`) or from a file (`read_csv`), and `check` refuses one that no clock could play.
+(`poisson`, `bursts`) or from a file (`read`), and `check` refuses one that no clock could play. In a
+`ClosedLoop` arrivals depend on answers instead.
 """
 
-import csv
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import isfinite
-from numbers import Real
 from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lib import checks
+
+if TYPE_CHECKING:
+    from lib.traffic import Traffic
 
 GENERATED = "#7"  # the label of generated tokens
 
@@ -56,7 +58,7 @@ def _is_count(value: object) -> bool:
 def _fault(request: Request) -> str:
     """What is wrong with a request by itself; an empty string where nothing is."""
     arrival, prompt = request.arrival, request.prompt
-    if not isinstance(arrival, Real) or isinstance(arrival, bool) or not isfinite(arrival) or arrival < 0:
+    if not checks.finite(arrival) or arrival < 0:
         return f"arrival={arrival!r} is no time; use seconds, finite and at least 0"
     if not isinstance(prompt, int | tuple) or isinstance(prompt, bool):
         return f"prompt={prompt!r} is no prompt; use a number of tokens or a tuple of (label, tokens)"
@@ -88,25 +90,105 @@ def check(requests: Iterable[Request]) -> tuple[Request, ...]:
     return rows
 
 
+def lengths(
+    count: int, seed: int, prompt: Prompt, output_tokens: int, share: float = 1.0
+) -> tuple[tuple[Prompt, int], ...]:
+    """`count` pairs of a prompt and an answer, each between `share` and all of these, any as likely.
+
+    The shortest is `share` of the longest, rounded down, and at least 1 token; prompts are drawn first, then
+    answers. So draw the load generators of vLLM up to 2025, of SGLang and of InferenceX
+    (--random-range-ratio). With a share of 1 nothing is drawn.
+    """
+    checks.counts("lengths", count=count, output_tokens=output_tokens)
+    checks.shares("lengths", share=share)
+    if share == 1:
+        return ((prompt, output_tokens),) * count
+    if not isinstance(prompt, int):
+        raise ValueError(f"lengths: prompt={prompt!r} has no length to draw; use tokens, or share=1")
+    checks.counts("lengths", prompt=prompt)
+    dice = random.Random(f"lengths {seed}")
+    prompts, answers = (
+        [dice.randint(max(1, int(share * longest)), longest) for _ in range(count)]
+        for longest in (prompt, output_tokens)
+    )
+    return tuple(zip(prompts, answers, strict=True))
+
+
 def poisson(
-    rate: float, count: int, seed: int, prompt: Prompt = 8192, output_tokens: int = 256
+    rate: float,
+    count: int,
+    seed: int,
+    prompt: Prompt = 8192,
+    output_tokens: int = 256,
+    share: float = 1.0,
 ) -> tuple[Request, ...]:
-    """`count` equal requests that arrive independently of each other, `rate` a second on average.
+    """`count` requests that arrive independently of each other, `rate` a second on average.
+
+    They are equal, or have `lengths` between `share` and all of `prompt` and `output_tokens`.
 
     Gaps are drawn from `random.Random(seed).expovariate(rate)`, arrivals are their running sum, and the
     first request comes after one gap. The same seed at another rate is the same pattern, stretched: two
     rates are compared on common random numbers.
     """
-    if not isinstance(rate, Real) or isinstance(rate, bool) or not isfinite(rate) or rate <= 0:
+    if not checks.finite(rate) or rate <= 0:
         raise ValueError(f"poisson: rate={rate!r} will not do; use requests per second above 0")
     if not _is_count(count):
         raise ValueError(f"poisson: count={count!r} is not a count; use a whole number of at least 1")
     gap = random.Random(seed).expovariate
     now, requests = 0.0, []
-    for _ in range(count):
+    for asked, said in lengths(count, seed, prompt, output_tokens, share):
         now += gap(rate)
-        requests.append(Request(now, prompt, output_tokens))
+        requests.append(Request(now, asked, said))
     return tuple(requests)
+
+
+def bursts(
+    size: int,
+    count: int,
+    pause: float,
+    prompt: Prompt = 8192,
+    output_tokens: int = 256,
+    share: float = 1.0,
+    seed: int = 0,
+) -> tuple[Request, ...]:
+    """`count` bursts of `size` requests at once, `pause` seconds from each to the next; the first at 0.
+
+    `share`, `seed`: of their `lengths`.
+    """
+    checks.counts("bursts", size=size, count=count)
+    checks.not_negative("bursts", pause=pause)
+    drawn = lengths(size * count, seed, prompt, output_tokens, share)
+    return tuple(Request(place // size * float(pause), *pair) for place, pair in enumerate(drawn))
+
+
+@dataclass(frozen=True)
+class ClosedLoop:
+    """`streams` clients, each of which sends its next request when it has its answer, `requests` in all.
+
+    This is how `--max-concurrency` and GuideLLM's concurrent profile load a server: when a request arrives
+    depends on the server, so there are `lengths`, in the order of sending, and no arrivals. All streams begin
+    at 0. Lengths are drawn between `share` and all of `prompt` and `output_tokens`.
+    """
+
+    streams: int
+    requests: int
+    prompt: Prompt = 8192
+    output_tokens: int = 256
+    share: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.counts("ClosedLoop", streams=self.streams, requests=self.requests)
+        if self.requests < self.streams:
+            raise ValueError(
+                f"ClosedLoop: requests={self.requests} leave streams idle; use at least {self.streams}"
+            )
+        lengths(1, self.seed, self.prompt, self.output_tokens, self.share)
+        Request(0.0, self.prompt, self.output_tokens)
+
+    def lengths(self) -> tuple[tuple[Prompt, int], ...]:
+        """The prompt and the tokens of the answer of each request, in the order in which they are sent."""
+        return lengths(self.requests, self.seed, self.prompt, self.output_tokens, self.share)
 
 
 def sessions(
@@ -147,32 +229,8 @@ def history(before: Request, turn: Request) -> int:
     return same
 
 
-COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
+def read(source: str | Path | bytes, unit: str | None = None) -> "Traffic":
+    """Return the traffic that a file records, with what was understood of it; see `lib.traffic.read`."""
+    from lib import traffic  # which builds on this module
 
-
-def read_csv(path: str | Path) -> tuple[Request, ...]:
-    """The workload in a CSV file with the columns arrival_s, prompt_tokens, output_tokens, in any order.
-
-    ValueError names the row (0 is the first below the header) and what is wrong with it.
-    """
-    return parse_csv(Path(path).read_text("utf-8"))
-
-
-def parse_csv(text: str) -> tuple[Request, ...]:
-    """The workload in the text of such a file."""
-    return from_rows(list(csv.DictReader(text.splitlines())))
-
-
-def from_rows(rows: Sequence[dict[str, str]]) -> tuple[Request, ...]:
-    """The workload in rows that map each of `COLUMNS` to a value or to the text of one."""
-    requests = []
-    for row, cells in enumerate(rows):
-        missing = [name for name in COLUMNS if cells.get(name) in (None, "")]
-        if missing:
-            raise ValueError(f"workload, row {row}: no {missing[0]}; the columns are {', '.join(COLUMNS)}")
-        try:
-            arrival, prompt, output = float(cells[COLUMNS[0]]), int(cells[COLUMNS[1]]), int(cells[COLUMNS[2]])
-            requests.append(Request(arrival, prompt, output))
-        except ValueError as error:
-            raise ValueError(f"workload, row {row}: {error}") from None
-    return check(requests)
+    return traffic.read(source, unit)

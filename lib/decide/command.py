@@ -8,18 +8,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from lib import checks, hf_config, workload
-from lib.decide import Advice, decide
-from lib.decide.case import Load, poisson, recorded
+from lib import checks, hf_config
+from lib.decide import Advice, decide, reading
 from lib.decide.layouts import Option
 from lib.decide.margin import reached
 from lib.decide.questions import lasting, percent
+from lib.decide.reading import number, whole
 from lib.goodput import SLO
 from lib.hardware import GPU, GPUS, LINKS, Link
 from lib.models import MODELS, Model
 from lib.roofline import Efficiency
+from lib.simulator import percentile
+from lib.traffic import Traffic
+from lib.traffic.cells import PER_SECOND
 
 Thing = TypeVar("Thing", GPU, Link, Model)
+KINDS = (
+    "CSV with arrival_s, prompt_tokens, output_tokens; a trace of Azure, BurstGPT, Mooncake, vLLM or Dynamo; "
+    "a result of vllm bench serve, GuideLLM or AIPerf"
+)
 
 
 def report(advice: Advice) -> str:
@@ -104,35 +111,32 @@ def read_link(wanted: str) -> Link:
     return Link(f"{speed:g} Gb/s", speed * 1e9 / 8)
 
 
-def read_load(arguments: argparse.Namespace) -> Load:
-    """Return the load that the arguments describe: a file, or a rate and lengths."""
-    if arguments.csv is None:
-        if arguments.rate is None:
-            raise ValueError("--rate: missing; give requests per second, or --csv FILE")
-        return poisson(arguments.rate, arguments.prompt, arguments.output, arguments.spread)
-    if arguments.rate is not None:
-        raise ValueError("--rate and --csv: a recording has its own rate; use one of the two")
-    try:
-        return recorded(workload.read_csv(arguments.csv))
-    except OSError as error:
-        raise ValueError(f"--csv: {arguments.csv} cannot be read ({error.strerror}); give a path") from None
-
-
-def read_efficiency(arguments: argparse.Namespace, model: Model, gpu: GPU) -> Efficiency | None:
+def read_efficiency(
+    arguments: argparse.Namespace, model: Model, gpu: GPU, found: Traffic | None
+) -> Efficiency | None:
     """Return the efficiencies of the times that were measured; None if none were."""
-    times = (arguments.prefill_ms, arguments.decode_ms)
-    if times == (None, None):
-        return None
-    if None in times:
-        raise ValueError("--prefill-ms and --decode-ms: only one is given; measure both")
-    return reached(model, gpu, arguments.prompt, times[0] / 1e3, times[1] / 1e3, arguments.tensor_parallel)
+    times = reading.read_times(arguments, found)
+    return times and reached(model, gpu, *times, arguments.tensor_parallel)
+
+
+def heard(found: Traffic) -> str:
+    """Return what was understood of a recording, and what it measured, in lines of at most 78 characters."""
+    lines = textwrap.wrap(f"Read {found}", 78, subsequent_indent="    ")
+    if found.measured:
+        times = {"TTFT": found.measured.ttft, "mean gap": found.measured.tpot}
+        gaps = [gap for gaps in found.measured.gaps for gap in gaps]
+        times |= {"ITL": tuple(gaps)} if gaps else {}
+        said = "; ".join(
+            f"{name} p50 {lasting(percentile(values, 50))}, p99 {lasting(percentile(values, 99))}"
+            for name, values in times.items()
+        )
+        lines += textwrap.wrap(f"Measured there: {said}.", 78, subsequent_indent="    ")
+    return "\n".join(lines)
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(
-        prog="python -m lib.decide", description="Split prefill from decode, or not?"
-    )
+    made = reading.Parser(prog="python -m lib.decide", description="Split prefill from decode, or not?")
     add = made.add_argument
     add("--model", required=True, help="a name in the book's catalogue, or the path of a config.json")
     add("--gpu", required=True, help=", ".join(gpu.name for gpu in GPUS))
@@ -140,25 +144,27 @@ def parser() -> argparse.ArgumentParser:
         "--link",
         help="between the pools: " + ", ".join(link.name for link in LINKS) + ", or a number of Gb/s",
     )
-    add("--gpus", type=int, default=2, help="GPUs in all (2)")
-    add("--tensor-parallel", type=int, default=1, help="GPUs to one engine (1)")
-    add("--rate", type=float, help="requests per second, arriving at random")
-    add("--prompt", type=int, default=8192, help="mean tokens of a prompt (8192)")
-    add("--output", type=int, default=256, help="mean tokens of an answer (256)")
-    add("--spread", type=float, default=0.0, help="standard deviation of both over the mean (0: all alike)")
-    add("--csv", help="requests as recorded, in place of these: " + ", ".join(workload.COLUMNS))
-    add("--new-tokens", type=int, help="tokens that a turn adds to its history, on average")
+    add("--gpus", type=whole, default=2, help="GPUs in all (2)")
+    add("--tensor-parallel", type=whole, default=1, help="GPUs to one engine (1)")
+    add("--rate", type=number, help="requests per second, arriving at random")
+    add("--prompt", type=whole, default=8192, help="mean tokens of a prompt (8192)")
+    add("--output", type=whole, default=256, help="mean tokens of an answer (256)")
+    add("--spread", type=number, default=0.0, help="standard deviation of both over the mean (0: all alike)")
+    add("--trace", "--csv", help="requests as recorded, in place of these: " + KINDS)
+    add("--trace-time", choices=tuple(PER_SECOND), help="unit of its arrivals, if not what the format says")
+    add("--calibrate", action="store_true", help="take times of steps from requests that ran alone in it")
+    add("--new-tokens", type=whole, help="tokens that a turn adds to its history, on average")
     add("--history-can-change", action="store_true", help="a template or a harness may edit earlier turns")
-    add("--ttft-s", type=float, help="target: seconds to the first token")
-    add("--tpot-ms", type=float, help="target: mean gap of an answer")
-    add("--itl-ms", type=float, help="target: 99th percentile of an answer's gaps")
-    add("--gap-ms", type=float, help="target: longest gap of an answer")
-    add("--target", type=float, default=0.9, help="share of requests that must keep them (0.9)")
-    add("--handoff-s", type=float, help="seconds of a cache's transfer, as measured")
-    add("--prefill-ms", type=float, help="measured: a prompt of --prompt tokens alone")
-    add("--decode-ms", type=float, help="measured: a decode step of one stream with that context")
-    add("--cpu-ms-per-request", type=float, help="CPU time around the engine")
-    add("--price", type=float, help="of a GPU, an hour")
+    add("--ttft-s", type=number, help="target: seconds to the first token")
+    add("--tpot-ms", type=number, help="target: mean gap of an answer")
+    add("--itl-ms", type=number, help="target: 99th percentile of an answer's gaps")
+    add("--gap-ms", type=number, help="target: longest gap of an answer")
+    add("--target", type=number, default=0.9, help="share of requests that must keep them (0.9)")
+    add("--handoff-s", type=number, help="seconds of a cache's transfer, as measured")
+    add("--prefill-ms", type=number, help="measured: a mean prompt alone")
+    add("--decode-ms", type=number, help="measured: a decode step of one stream with that context")
+    add("--cpu-ms-per-request", type=number, help="CPU time around the engine")
+    add("--price", type=number, help="of a GPU, an hour")
     return made
 
 
@@ -166,15 +172,24 @@ def main(given: Sequence[str] | None = None) -> int:
     """Print the advice for the command line's arguments; 2 and a message where they will not do."""
     arguments = parser().parse_args(given)
     try:
-        print(report(advise(arguments)))
+        found = reading.read_traffic(arguments)
+        if found:
+            say(heard(found) + "\n")
+        say(report(advise(arguments, found)))
     except ValueError as error:
-        print(f"python -m lib.decide: {error}", file=sys.stderr)
+        message = f"python -m lib.decide: {reading.one_line(str(error))}"
+        print(reading.printable(message, sys.stderr.encoding), file=sys.stderr)
         return 2
     return 0
 
 
-def advise(arguments: argparse.Namespace) -> Advice:
-    """Return the advice that the command line asks for."""
+def say(text: str) -> None:
+    """Print a text at once, in signs that the output has."""
+    print(reading.printable(text, sys.stdout.encoding), flush=True)
+
+
+def advise(arguments: argparse.Namespace, found: Traffic | None = None) -> Advice:
+    """Return the advice that the command line asks for; `found`: for the recording that it names."""
     limits = {
         name: None if value is None else value / 1e3
         for name, value in (("tpot", arguments.tpot_ms), ("itl", arguments.itl_ms), ("gap", arguments.gap_ms))
@@ -186,7 +201,7 @@ def advise(arguments: argparse.Namespace) -> Advice:
     return decide(
         model,
         gpu,
-        read_load(arguments),
+        reading.read_load(arguments, found),
         SLO(arguments.ttft_s, **limits),
         read_link(arguments.link) if arguments.link else None,
         handoff_s=arguments.handoff_s,
@@ -195,7 +210,7 @@ def advise(arguments: argparse.Namespace) -> Advice:
         gpus=arguments.gpus,
         tensor_parallel=arguments.tensor_parallel,
         new_tokens=arguments.new_tokens,
-        efficiency=read_efficiency(arguments, model, gpu),
+        efficiency=read_efficiency(arguments, model, gpu, found),
         target=arguments.target,
         price_per_gpu_hour=arguments.price,
     )

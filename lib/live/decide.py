@@ -85,7 +85,7 @@ PREDICTED = {  # a row of the table: what of an `Option`, and times what
         Text("csv", "Your own load: a recording as CSV",
              f"Optional, in place of load and lengths; at most {ROWS} requests. A link to this form carries "
              f"up to {IN_A_LINK:,} characters; whoever opens the link of a longer one is asked to paste it.",
-             ",".join(workload.COLUMNS) + "\n0,8192,256\n2.5,4096,300"),
+             "arrival_s,prompt_tokens,output_tokens\n0,8192,256\n2.5,4096,300"),
     )),
     Group("The targets", (
         Number("ttft", "First token within", "s", 2, 0, 60, 0.5, whole=False, zero="no target"),
@@ -196,7 +196,7 @@ def read_load(asked: SimpleNamespace) -> tuple[Load, str]:
     if not asked.csv:
         return poisson(asked.rate, asked.prompt, asked.output, asked.spread, COUNT), ""
     with beside("csv"):
-        rows = workload.parse_csv(unfolded(asked.csv, "csv").replace("\t", ","))
+        rows = workload.read(unfolded(asked.csv, "csv").encode())
         if len(rows) > ROWS or sum(row.output_tokens for row in rows) > TOKENS:
             raise ValueError(
                 f"csv: {len(rows):,} requests with long answers take too long here; use at most {ROWS}, and "
