@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import lib.data
+from lib import capacity
 from lib.goodput import SLO, Goodput, attainment, goodput, kept, mean_of, met, play
 from lib.hardware import L40S
 from lib.models import QWEN2_5_7B
@@ -90,8 +91,16 @@ def test_a_promise_that_nothing_keeps_has_no_goodput():
 
 
 def test_a_promise_that_everything_keeps_stops_at_the_highest_rate_asked_for():
-    found = goodput(CLOCKWORK, SLO(ttft=1e6), seeds=(0,), highest=3)
-    assert found.rate == pytest.approx(3)
+    found = goodput(CLOCKWORK, SLO(ttft=1e6), seeds=(0,), highest=1)
+    assert found.rate == pytest.approx(1)
+    assert found.at_least
+
+
+def test_a_search_never_returns_more_than_the_deployment_does():
+    found = goodput(CLOCKWORK, SLO(ttft=1e6), seeds=(0,))
+    most = capacity.highest(CLOCKWORK, poisson(1, 100, 0))
+    assert most - 0.01 < found.rate <= most
+    assert not found.at_least
 
 
 def test_limits_are_inclusive():

@@ -205,7 +205,8 @@ class FastForward:
                 self.start_copy(request)
                 continue
             if request.job.num_external_tokens:
-                request.job.num_computed_tokens = request.job.num_tokens - 1
+                there = min(request.job.num_external_tokens, request.job.num_tokens - 1)
+                request.job.num_computed_tokens = there
             tokens = min(request.missing, limit or left, left)
             self.seat(request, tokens, pieces)
             left -= tokens
