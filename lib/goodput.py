@@ -137,7 +137,7 @@ def goodput(
 
         if rates is not None:
             return next((rate for rate in sorted(rates, reverse=True) if passes(rate)), 0.0)
-        return _search(passes, precision, top)
+        return search(passes, precision, top)
 
     top = inf if rates is not None else capacity.highest(deployment, workload(1.0, seeds[0]))
     limited, top = highest <= top, min(highest, top)
@@ -146,7 +146,7 @@ def goodput(
     return Goodput(together, min(alone), max(alone), met_limit)
 
 
-def _search(passes: Callable[[float], bool], precision: float, highest: float) -> float:
+def search(passes: Callable[[float], bool], precision: float, highest: float) -> float:
     """Highest multiple of `precision` that passes, if all below it do; at most `highest`."""
     top = int(highest / precision)
     low, high = 0, 1  # low passes (nothing is asked at 0), high is to be tried

@@ -20,8 +20,8 @@ from typing import Any
 
 from docutils import nodes
 
-from lib.page.markup import ALT, TITLE
-from lib.press.records import ALLOWED, SILENT, cell_text, visible
+from lib.page.markup import ALT, TITLE, typeset
+from lib.press.records import ALLOWED, SILENT, cell_text, conclusions, visible
 
 NUMERAL = re.compile(r"\d+\^-?\d+|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 WORD = re.compile(r"[^\s–—/()\[\]{}|=×·<>≤≥≈~&@:;\"“”$€£]+")  # a range, a product or a path is several words
@@ -175,9 +175,24 @@ def read(page: str, doctree: nodes.document, notebook: Any = None) -> tuple[str,
     )
     found = list(check(page, reader.page, phrases))
     needed = sorted({phrase for phrase, fine in found if fine})
-    return reader.text() + "".join(f"allowed: {phrase}\n" for phrase in needed), [
-        c for c, fine in found if not fine
+    complaints = [c for c, fine in found if not fine] + unsaid(page, reader, notebook)
+    return reader.text() + "".join(f"allowed: {phrase}\n" for phrase in needed), complaints
+
+
+def unsaid(page: str, reader: Reader, notebook: Any) -> list[str]:
+    """Return a complaint for each conclusion whose sentence a page does not say, word for word."""
+    sentences = [one["sentence"] for one in conclusions(notebook)] if notebook is not None else []
+    said = [spelt(text) for text in reader.said]
+    return [
+        f"{page}: no title and no sentence here says the conclusion “{sentence}”"
+        for sentence in sentences
+        if not any(spelt(sentence).rstrip(".") in text for text in said)
     ]
+
+
+def spelt(text: str) -> str:
+    """Return a text with one kind of spaces, apostrophes and quotation marks."""
+    return " ".join(re.sub("[“”]", '"', typeset(text)).split())
 
 
 class Reader:
@@ -187,6 +202,7 @@ class Reader:
         self.cells = notebook.cells if notebook is not None else []
         self.record: list[str] = []
         self.pending: list[str] = []
+        self.said: list[str] = []  # prose and the titles of figures, as conclusions have to say it
         self.page = Section("")
         self.read(doctree, self.page)
         self.flush()
@@ -228,6 +244,7 @@ class Reader:
         self.pending += words(text.replace(CITED, "").replace(HELD, ""), units=True)
         if not exempt:
             section.sentences += SENTENCE.split(marked)
+            self.said.append(text)
 
     def cell(self, node: nodes.container, cell: Any, section: Section) -> None:
         """Take a code cell: its output, then its caption and the comments in its code."""
@@ -235,6 +252,8 @@ class Reader:
         self.flush()
         self.record.append(output)
         section.outputs.append(output.partition("\n")[2].replace("\n    ", "\n").removeprefix("    "))
+        lines = section.outputs[-1].splitlines()
+        self.said += [line.removeprefix(TITLE) for line in lines if line.startswith(TITLE)]
         for caption in node.findall(nodes.caption):
             self.read(caption, section)
         if not {"remove-input", "remove-cell"} & set(cell.metadata.get("tags", ())):
