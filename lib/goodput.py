@@ -51,12 +51,6 @@ def attainment(trace: Trace, slo: SLO) -> float:
     return sum(met(trace, slo)) / len(trace)
 
 
-def kept(deployment: Deployment, requests: Sequence[Request], targets: Sequence[SLO]) -> tuple[float, ...]:
-    """For each target the `attainment` of these requests on this deployment: what a sweep may ask."""
-    trace = simulate(requests, deployment)
-    return tuple([attainment(trace, slo) for slo in targets])
-
-
 @dataclass(frozen=True)
 class Goodput:
     """Requests per second: of all seeds together, and the lowest and highest of a single seed.

@@ -8,7 +8,7 @@ import pytest
 
 import lib.data
 from lib import capacity
-from lib.goodput import SLO, Goodput, attainment, goodput, kept, mean_of, met, play
+from lib.goodput import SLO, Goodput, attainment, goodput, mean_of, met, play
 from lib.hardware import L40S
 from lib.models import QWEN2_5_7B
 from lib.simulator import Collocated, Disaggregated, Engine, percentile, simulate
@@ -59,13 +59,6 @@ def test_the_itl_of_a_request_is_the_99th_percentile_of_its_own_gaps():
     for tail in tails:
         limit = tail * (1 + 1e-9)  # a gap is a step's length there, and here a difference of two times
         assert met(trace, SLO(None, itl=limit)) == [one <= limit for one in tails]
-
-
-def test_what_is_kept_is_the_attainment_of_each_target():
-    requests = poisson(1.0, 100, 0)
-    trace = simulate(requests, DEPLOYMENTS["collocated"])
-    shares = kept(DEPLOYMENTS["collocated"], requests, list(SLOS.values()))
-    assert shares == tuple(attainment(trace, slo) for slo in SLOS.values())
 
 
 def test_a_search_ends_between_the_rates_of_the_grid_around_it():

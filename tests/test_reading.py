@@ -6,7 +6,7 @@ from lib.press import contents, reading, run
 
 BOOK = run.ROOT / "book"
 TO_DO = {  # not yet of the form in CONTRIBUTING.md: take a page out when it is
-    *("one_long_prompt", "goodput", "chunking", "measured", "decide", "fleet"),
+    *("one_long_prompt", "goodput", "chunking", "measured", "decide"),
     *("two_pools", "first_token", "multi_turn", "reasoning_trace", "third_job", "one_tokenization"),
     *(
         "real_tokens",
