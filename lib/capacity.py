@@ -58,6 +58,11 @@ def busy(deployment: Deployment, rate: float, requests: Sequence[Request]) -> tu
     return tuple(found)
 
 
+def highest(deployment: Deployment, requests: Sequence[Request]) -> float:
+    """Return the requests/s of such lengths that a deployment does at most: those of its slowest pool."""
+    return min(pool.engines * pool.most for pool in busy(deployment, 1.0, requests))
+
+
 def drawn(requests: Sequence[Request]) -> Sequence[Request]:
     """Return at most `SAMPLE` of the requests, evenly drawn."""
     return requests[:: ceil(len(requests) / SAMPLE)]

@@ -163,7 +163,7 @@ class Textbook:
     def add(self, job: Job) -> None:
         """Let a job join the queue."""
         if job.num_external_tokens:
-            job.num_computed_tokens = job.prompt
+            job.num_computed_tokens = min(job.num_external_tokens, job.prompt)
         self.waiting.append(job)
 
     def arrived(self, job: Job) -> None:

@@ -21,6 +21,7 @@ from lib.roofline import (
     NO_WORK,
     PUBLISHED,
     Efficiency,
+    InSeries,
     Work,
     WorkPrice,
     decode_uneven,
@@ -173,6 +174,11 @@ class StepCost:
         self.fixed = engine.decode_context
         self.seconds = self.seconds_on(engine)
 
+    @staticmethod
+    def holds(engine: Engine) -> bool:
+        """Whether this is what an engine's steps cost: of any engine."""
+        return True
+
     def seconds_on(self, engine: Engine) -> Seconds:
         """The engine's price of a step, each worked out once."""
         price = engine.price
@@ -213,11 +219,7 @@ class LinearCost(StepCost):
     @staticmethod
     def holds(engine: Engine) -> bool:
         """Whether an engine's cost is linear."""
-        model = engine.model
-        plain = engine.price is step_time and engine.tensor_parallel == 1 and model.arithmetic == "bf16"
-        if not plain or model.experts or model.window:
-            return False
-        return float(decode_uneven(model, 1, 1).weight_bytes).is_integer()
+        return engine.price is step_time and grows_evenly(engine)
 
     def seconds_on(self, engine: Engine) -> Seconds:
         """Find the coefficients."""
@@ -268,6 +270,70 @@ class LinearCost(StepCost):
         ]
 
 
+class SeriesCost(LinearCost):
+    """The same for `InSeries`: what each kernel takes grows evenly, too."""
+
+    @staticmethod
+    def holds(engine: Engine) -> bool:
+        """Whether an engine's cost is that of kernels in series, and linear."""
+        return isinstance(engine.price, InSeries) and grows_evenly(engine)
+
+    def seconds_on(self, engine: Engine) -> Seconds:
+        """Find the coefficients."""
+        super().seconds_on(engine)
+        assert isinstance(engine.price, InSeries)
+        self.price = engine.price
+        self.per_pair = self.pair_flops / engine.gpu.peak_flops
+        self.per_pair /= engine.price.attention or engine.efficiency.compute
+        return self._seconds
+
+    def _parts(self, chunks: Shapes, batch: int, context: int) -> tuple[float, int, float]:
+        """FLOPs of products, pairs of tokens in prompts' attention, and bytes of cache."""
+        products, pairs = self.decode_flops * batch, 0
+        for tokens, past in chunks:
+            products += self.chunk_flops + self.token_flops * tokens
+            pairs += tokens * (2 * past + tokens + 1) // 2
+        return products, pairs, self.decode_bytes * batch + self.context_bytes * context
+
+    def _price(self, products: float, pairs: int, nbytes: float, prompts: int, batch: int) -> float:
+        price = self.price
+        seconds = max(products * self.per_flop, self.weight_bytes * self.per_byte)
+        if prompts:
+            seconds += pairs * self.per_pair + nbytes * self.per_byte * price.rereads
+            seconds *= price.slowdown
+        else:
+            seconds += nbytes * self.per_byte
+        return seconds + self.overhead + price.per_request * (prompts + batch)
+
+    def _seconds(self, chunks: Shapes, batch: int, context: int) -> float:
+        return self._price(*self._parts(chunks, batch, context), len(chunks), batch)
+
+    def durations(
+        self, chunks: Shapes, batch: int, context: int, steps: int, within: float = inf
+    ) -> Iterable[float]:
+        """Seconds of each of `steps` steps that follow each other, or as many as begin `within` seconds."""
+        products, pairs, nbytes = self._parts(chunks, batch, context)
+        first = self._price(products, pairs, nbytes, len(chunks), batch)
+        steps = fewer(steps, within, first)
+        if steps == 1 or (self.fixed and not chunks):
+            return repeat(first, steps)
+        more_pairs = sum([tokens * tokens for tokens, _ in chunks])
+        more_bytes = 0 if self.fixed else self.context_bytes * batch
+        return [
+            self._price(products, pairs + more_pairs * i, nbytes + more_bytes * i, len(chunks), batch)
+            for i in range(steps)
+        ]
+
+
+def grows_evenly(engine: Engine) -> bool:
+    """Whether FLOPs and bytes of an engine's steps grow by the same amount with every token."""
+    model = engine.model
+    plain = engine.tensor_parallel == 1 and model.arithmetic == "bf16"
+    if not plain or model.experts or model.window:
+        return False
+    return float(decode_uneven(model, 1, 1).weight_bytes).is_integer()
+
+
 def fewer(steps: int, within: float, first: float) -> int:
     """So many steps, or as many as begin within so many seconds and one more if the first is the shortest."""
     if steps == 1 or within == inf:
@@ -278,4 +344,4 @@ def fewer(steps: int, within: float, first: float) -> int:
 @lru_cache(maxsize=256)
 def step_cost(engine: Engine) -> StepCost:
     """What the engine's steps cost, shared by all simulations with an equal engine."""
-    return LinearCost(engine) if LinearCost.holds(engine) else StepCost(engine)
+    return next(cost for cost in (LinearCost, SeriesCost, StepCost) if cost.holds(engine))(engine)

@@ -191,7 +191,7 @@ class FastForward:
             if left <= 0 or len(self.running) >= self.max_num_seqs:
                 return left
             self.copied.remove(request)
-            self.have_all_but_one(request)
+            self.skip_external(request)
             self.seat(request, 1, pieces)
             left -= 1
         while self.waiting and left > 0 and len(self.running) < self.max_num_seqs:
@@ -204,15 +204,17 @@ class FastForward:
                 self.start_copy(request)
                 continue
             if request.job.num_external_tokens:
-                self.have_all_but_one(request)
+                self.skip_external(request)
             tokens = min(request.missing, limit or left, left)
             self.seat(request, tokens, pieces)
             left -= tokens
         return left
 
-    def have_all_but_one(self, request: FastRequest) -> None:
-        """The cache of a request's prompt is here: only its last token is computed again."""
-        request.missing, request.job.num_computed_tokens = 1, request.job.num_tokens - 1
+    def skip_external(self, request: FastRequest) -> None:
+        """What was computed elsewhere is here; at least a request's last token is computed again."""
+        job = request.job
+        job.num_computed_tokens = min(job.num_external_tokens, job.num_tokens - 1)
+        request.missing = job.num_tokens - job.num_computed_tokens
 
     def seat(self, request: FastRequest, tokens: int, pieces: Pieces) -> None:
         """Admit a request, with a first piece of so many tokens."""
