@@ -6,7 +6,7 @@ from lib.press import contents, reading, run
 
 BOOK = run.ROOT / "book"
 TO_DO = {  # not yet of the form in CONTRIBUTING.md: take a page out when it is
-    *("one_long_prompt", "goodput", "chunking", "vllm_rules", "two_pools", "first_token"),
+    *("one_long_prompt", "goodput", "chunking", "two_pools", "first_token"),
     *("multi_turn", "reasoning_trace", "fleet", "third_job", "one_tokenization", "real_tokens"),
     *("payload_growth", "measured", "decide"),
 }
