@@ -310,13 +310,13 @@ class SeriesCost(LinearCost):
 
     def durations(
         self, chunks: Shapes, batch: int, context: int, steps: int, within: float = inf
-    ) -> Iterable[float]:
+    ) -> list[float]:
         """Seconds of each of `steps` steps that follow each other, or as many as begin `within` seconds."""
         products, pairs, nbytes = self._parts(chunks, batch, context)
         first = self._price(products, pairs, nbytes, len(chunks), batch)
         steps = fewer(steps, within, first)
         if steps == 1 or (self.fixed and not chunks):
-            return repeat(first, steps)
+            return [first] * steps
         more_pairs = sum([tokens * tokens for tokens, _ in chunks])
         more_bytes = 0 if self.fixed else self.context_bytes * batch
         return [
