@@ -56,6 +56,8 @@ def _whole(owner: str, least: int, values: dict[str, object]) -> None:
 
 def finite(value: object) -> TypeGuard[float]:
     """Whether a value is a finite number (True is none here)."""
+    if type(value) is float:  # as a rule
+        return isfinite(value)
     if isinstance(value, int) and abs(value) > LARGEST:
         return False  # as a float it would be infinite
     return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)

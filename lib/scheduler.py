@@ -6,6 +6,9 @@ when that step has been run.
 
 - `textbook`: the rules of many a whiteboard and of the published review.
 - `vllm`: the rules of vLLM's own scheduler (read from 0.31.0), one step at a time.
+
+Fields are named as in vLLM where it has a name. Not here: how long a step takes, and when it is composed
+(`lib.simulator`).
 """
 
 from collections import OrderedDict, deque

@@ -3,6 +3,8 @@
 import json
 import random
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 from statistics import fmean, pstdev
 
 import pytest
@@ -268,6 +270,7 @@ def test_contradictions_are_refused_by_name(change, words):
 
 # ------------------------------------------------------------------ the command line
 
+TRACES = Path(__file__).parent / "traces"
 BASE = ["--gpu", "L40S", "--link", "PCIe 4.0", "--ttft-s", "2", "--itl-ms", "100"]
 CONFIG = {
     "model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 3584, "num_attention_heads": 28,
@@ -286,7 +289,10 @@ def test_a_config_and_a_csv_give_what_the_catalogue_gives(tmp_path, capsys):
     assert "1.3 s measured" in printed
     assert "ITL p99" in printed
     same = replace(QWEN2_5_7B, name="other")
-    assert report(decide(**GUIDES_BOX | {"model": same, "workload": drawn})) == printed.rstrip("\n")
+    echo, answer = printed.split("\n\n", 1)
+    assert "Read rows.csv: CSV; arrivals from arrival_s (s)" in echo
+    assert "40 requests" in echo
+    assert report(decide(**GUIDES_BOX | {"model": same, "workload": drawn})) == answer.rstrip("\n")
 
 
 @pytest.mark.parametrize(
@@ -295,24 +301,34 @@ def test_a_config_and_a_csv_give_what_the_catalogue_gives(tmp_path, capsys):
         (["--model", "gpt-9", "--rate", "1"], "or the path of a config.json"),
         (["--model", "qwen2.5-7b"], "--rate: missing"),
         (["--model", "qwen2.5-7b", "--rate", "1", "--prefill-ms", "700"], "measure both"),
-        (["--model", "qwen2.5-7b", "--rate", "1", "--csv", "x"], "use one of the two"),
-        (["--model", "qwen2.5-7b", "--csv", "nowhere.csv"], "cannot be read"),
+        (["--model", "qwen2.5-7b", "--rate", "1", "--csv", "x"], "has its own rate; use one of the two"),
+        (["--model", "qwen2.5-7b", "--prompt", "8192", "--trace", "x"], "has its own prompts"),
+        (["--model", "qwen2.5-7b", "--output", "256", "--trace", "x"], "has its own answers"),
+        (["--model", "qwen2.5-7b", "--spread", "0", "--trace", "x"], "has its own lengths"),
+        (["--model", "qwen2.5-7b", "--rate", "1", "--calibrate"], "--calibrate: there is no recording"),
+        (["--model", "qwen2.5-7b", "--rate", "1", "--trace-time", "ms"], "--trace-time: there is no"),
+        (["--model", "qwen2.5-7b", "--trace", "{bench}", "--calibrate", "--prefill-ms", "9"], "use one of"),
+        (["--model", "qwen2.5-7b", "--trace", "{bench}", "--calibrate"], "no request ran alone"),
+        (["--model", "qwen2.5-7b", "--trace", "{sharegpt}"], "neither arrivals nor numbers of tokens"),
+        (["--model", "qwen2.5-7b", "--csv", "nowhere.csv"], "nowhere.csv: cannot be read"),
         (["--model", "nowhere.json", "--rate", "1"], "cannot be read"),
         (["--model", "qwen2.5-7b", "--rate", "1", "--gpu", "H"], "H100 SXM"),
         (["--model", "qwen2.5-7b", "--rate", "1", "--link", "-3"], "Gbps=-3"),
         (["--model", "qwen2.5-7b", "--rate", "0"], "rate=0"),
         (["--model", "{short}", "--rate", "1"], "num_key_value_heads is missing"),
         (["--model", "{text}", "--rate", "1"], "is no JSON"),
-        (["--model", "qwen2.5-7b", "--csv", "{rows}"], "row 1"),
+        (["--model", "qwen2.5-7b", "--csv", "{rows}"], "rows.csv: line 3, prompt_tokens='five'"),
     ],
 )
 def test_the_command_line_says_what_is_wrong(tmp_path, capsys, arguments, words):
     files = {"short": tmp_path / "short.json", "text": tmp_path / "text.json", "rows": tmp_path / "rows.csv"}
+    files |= {"bench": TRACES / "vllm_bench_detailed.json", "sharegpt": TRACES / "sharegpt.json"}
     files["short"].write_text(json.dumps({k: v for k, v in CONFIG.items() if k != "num_key_value_heads"}))
     files["text"].write_text("{")
     files["rows"].write_text("arrival_s,prompt_tokens,output_tokens\n0,5,5\n1,five,5\n")
     filled = [argument.format(**files) for argument in arguments]
-    assert main([*BASE, *filled]) == 2
+    base = [word for pair in pairwise(BASE) if pair[0] not in filled for word in pair if pair[0][0] == "-"]
+    assert main([*base, *filled]) == 2
     assert words in capsys.readouterr().err
 
 

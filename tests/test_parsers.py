@@ -1,3 +1,4 @@
+import json
 import time
 
 import pytest
@@ -14,6 +15,7 @@ from lib.parsers import (
     pieces,
     replay_work,
     replayed,
+    reply,
     streamed,
 )
 
@@ -29,9 +31,13 @@ WORDS = [
     "th",
     "x",
     " ",
+    '"',
+    "\\",
+    "\n",
+    '{"name": "f", "args": "',
 ]
 NAMED = '{"name": "f"}'
-TAG_IN_TEXT = '<tool_call>{"name": "f", "args": "</tool_call>"}'  # the first closing tag ends the call
+TAG_IN_TEXT = '<tool_call>{"name": "f", "args": "</tool_call>"}'  # never closed: the tag is in a string
 DEEP = f"<tool_call>{'[' * 100_000}</tool_call>"
 LONG_NUMBER = f'<tool_call>{{"name": "f", "args": {"9" * 5000}}}</tool_call>'
 ANYTHING = st.lists(st.sampled_from(WORDS) | st.text(max_size=3)).map("".join)
@@ -42,15 +48,15 @@ def whole(parts):
 
 
 def test_the_toy_answer_splits_as_published():
-    reply = derender(ANSWER)
+    message = derender(ANSWER)
     expected = published.get("frontend.derender")
-    assert reply.content is None
-    assert reply.reasoning == expected["reasoning"]
-    assert reply.tool_calls == [{"name": expected["tool"], "args": {"city": expected["city"]}}]
+    assert message.content is None
+    assert message.reasoning == expected["reasoning"]
+    assert message.tool_calls == [{"name": expected["tool"], "args": {"city": expected["city"]}}]
 
 
 @pytest.mark.parametrize(
-    ("text", "reply"),
+    ("text", "expected"),
     [
         ("", Reply(None, None, [])),
         ("hi", Reply("hi", None, [])),
@@ -86,8 +92,8 @@ def test_the_toy_answer_splits_as_published():
         ("\ud800<think>\udfff", Reply("\ud800", "\udfff", [])),
     ],
 )
-def test_malformed_output_stays_in_the_message(text, reply):
-    assert derender(text) == reply
+def test_malformed_output_stays_in_the_message(text, expected):
+    assert derender(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -115,30 +121,53 @@ def test_many_tags_are_no_more_work_than_their_length():
     assert time.perf_counter() - start < 2  # many seconds where each tag is sought to the end
 
 
-@given(ANYTHING)
-def test_no_text_is_lost(text):
-    assert whole(pieces(text)) == text
+@given(ANYTHING, st.booleans())
+def test_no_text_is_lost(text, thinking):
+    assert whole(pieces(text, thinking)) == text
 
 
-@given(ANYTHING, st.data())
-def test_a_stream_gives_the_same_message_wherever_it_is_cut(text, data):
-    parser, at = Parser(), 0
+@given(ANYTHING, st.booleans(), st.data())
+def test_a_stream_gives_the_same_message_wherever_it_is_cut(text, thinking, data):
+    parser, at = Parser(thinking), 0
     while at < len(text):
         length = data.draw(st.integers(1, len(text) - at))
         parser.feed(text[at : at + length])
         at += length
-    assert parser.pieces() == pieces(text)
-    assert parser.reply() == derender(text)
+    assert parser.pieces() == pieces(text, thinking)
+    assert parser.reply() == derender(text, thinking)
     assert parser.work == len(text)
 
 
-@given(ANYTHING)
-def test_a_stream_never_takes_back_what_it_said(text):
-    parser = Parser()
-    said = [part for character in text for part in parser.feed(character)]
-    for kind in ("content", "reasoning", "tool_call"):
-        final = "".join(part.text for part in parser.pieces() if part.kind == kind)
-        assert final.startswith("".join(part.text for part in said if part.kind == kind))
+@given(ANYTHING, st.booleans())
+def test_what_a_stream_says_adds_up_to_the_message_and_is_never_taken_back(text, thinking):
+    parser, heard = Parser(thinking), []
+    for character in text:
+        heard += parser.feed(character)
+        so_far = reply(heard)
+        assert (parser.reply().content or "").startswith(so_far.content or "")
+        assert (parser.reply().reasoning or "").startswith(so_far.reasoning or "")
+        assert parser.reply().tool_calls == so_far.tool_calls
+    assert reply(heard + parser.end()) == parser.reply()
+
+
+@given(st.text(), st.booleans())
+def test_any_argument_reaches_the_tool(text, ascii_only):
+    call = {"name": "save", "arguments": {"text": text + "</tool_call>" + text}}
+    written = f"a<tool_call>\n{json.dumps(call, ensure_ascii=ascii_only)}\n</tool_call>b"
+    assert derender(written) == Reply("ab", None, [call])
+
+
+@given(st.text().filter(lambda text: "<" not in text), st.text().filter(lambda text: "<" not in text))
+def test_a_thought_that_the_template_opened_is_read_as_if_the_model_had(thought, answer):
+    written = f"{thought}</think>{answer}"
+    assert derender(written, thinking=True) == derender(f"<think>{written}")
+    assert derender(thought, thinking=True) == Reply(None, thought or None, [])
+
+
+def test_a_stray_quote_does_not_swallow_the_next_call():
+    good = f"<tool_call>{NAMED}</tool_call>"
+    for bad in ('<tool_call>say "hi</tool_call>', '<tool_call>{"name": "f\n</tool_call>'):
+        assert derender(bad + good) == Reply(bad, None, [{"name": "f"}])
 
 
 @pytest.mark.parametrize("parser", [Parser, RescanningParser])

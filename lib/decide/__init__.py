@@ -5,7 +5,8 @@ does it from a command line. Prompts are computed whole (no prefix caching), and
 itself. What the answer hangs on is tried as well: efficiencies, this book's typical errors, the handoff.
 
 In the order of reading: `case` (what is asked), `layouts`, `questions`, `handoff` (how long it may take),
-`margin` (what would change the answer), here (the answer); then `table` (the guide's) and `command`.
+`margin` (what would change the answer), here (the answer); then `table` (the guide's), `reading` (what a
+command line says) and `command`.
 """
 
 from collections.abc import Sequence

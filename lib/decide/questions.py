@@ -7,7 +7,6 @@ from math import inf
 from lib.decide.case import Case
 from lib.decide.layouts import apart, default_limits, engine, passes, share, together, traces
 from lib.goodput import SLO, mean_of
-from lib.kv_cache import BLOCK_TOKENS
 from lib.parallelism import USABLE_MEMORY
 from lib.simulator import Collocated, Engine, Trace, simulate
 from lib.workload import Request
@@ -91,7 +90,7 @@ def room(case: Case, degree: int) -> int:
         one = Engine(case.model, case.gpu, tensor_parallel=degree)
     except ValueError:
         return 0
-    return (one.blocks - 1) * BLOCK_TOKENS
+    return one.kv_tokens
 
 
 def forks(case: Case, seen: Verdict, limit: float | None) -> Iterable[Fork]:

@@ -1,8 +1,9 @@
 """What a command line says: its numbers, a recording in place of some of them, and words for any terminal."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import isfinite
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from lib import traffic, workload
@@ -10,7 +11,7 @@ from lib.decide.case import Load, poisson, recorded
 from lib.traffic import Traffic
 
 MOST_REQUESTS = 20_000  # of a recording, that are played
-RECORDED = ("rate", "prompt", "output", "spread")  # what a recording has of its own
+OWN = {"rate": "rate", "prompt": "prompts", "output": "answers", "spread": "lengths"}  # of a recording
 LARGEST = 1e12
 IN_ASCII = str.maketrans({
     "\xa0": " ", "\u202f": " ", "\u2009": " ", "−": "-", "–": "-", "—": "-", "×": "x", "’": "'", "‘": "'",
@@ -78,11 +79,14 @@ Number = TypeVar("Number", int, float)
 
 def _number(text: str, kind: Callable[[str], Number], what: str) -> Number:
     shown = repr(text if len(text) <= 40 else f"{text[:30]}… ({len(text):,} characters)")
+    value: Number | None
     try:
         value = kind(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{shown} is not {what}; use {what}") from None
-    if abs(value) > LARGEST or not isfinite(value):
+        value = None
+    if value is None or not (isinstance(value, int) or isfinite(value)):
+        raise argparse.ArgumentTypeError(f"{shown} is not {what}; use one")
+    if abs(value) > LARGEST:
         raise argparse.ArgumentTypeError(f"{shown} is out of this world; use {what} up to {LARGEST:.0e}")
     return value
 
@@ -97,16 +101,10 @@ def read_traffic(arguments: argparse.Namespace) -> Traffic | None:
             if getattr(arguments, option):
                 raise ValueError(f"{flag(option)}: there is no recording; give --trace FILE as well")
         return None
-    given: Sequence[str] = sorted(getattr(arguments, "given", ()))
-    for option in RECORDED:
-        if option in given or (option == "rate" and arguments.rate is not None):
-            raise ValueError(
-                f"{flag(option)} and --trace: a recording has its own {OWN[option]}; use one of the two"
-            )
-    return traffic.window(workload.read(arguments.trace, arguments.trace_time), MOST_REQUESTS)
-
-
-OWN = {"rate": "rate", "prompt": "prompts", "output": "answers", "spread": "lengths"}
+    for option, own in OWN.items():
+        if option in arguments.given:
+            raise ValueError(f"{flag(option)} and --trace: a recording has its own {own}; use one of the two")
+    return traffic.window(workload.read(Path(arguments.trace), arguments.trace_time), MOST_REQUESTS)
 
 
 def flag(option: str) -> str:

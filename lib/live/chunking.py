@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from lib.hardware import L40S
-from lib.kv_cache import BLOCK_TOKENS
 from lib.live import Answer, Number, Refused, calculates, line, points, rule, short
 from lib.models import QWEN2_5_7B
 from lib.simulator import Engine
 
 ENGINE = Engine(QWEN2_5_7B, L40S)
-ROOM = (ENGINE.blocks - 1) * BLOCK_TOKENS  # tokens
+ROOM = ENGINE.kv_tokens  # tokens
 BUDGETS = tuple(2**power for power in range(7, 15))
 
 

@@ -101,6 +101,11 @@ class Engine:
         )
 
     @property
+    def kv_tokens(self) -> int:
+        """Tokens of KV cache that requests can hold: block 0 is vLLM's null block, never handed out."""
+        return (self.blocks - 1) * BLOCK_TOKENS
+
+    @property
     def blocks(self) -> int:
         """Cache blocks of 16 tokens: as given, or as many as fit beside the weights."""
         if self.kv_blocks is not None:

@@ -208,8 +208,7 @@ def doubtful(traffic: Traffic, found: Recording, rows: Sequence[Row]) -> str:
     rate = traffic.rate
     if rate is None:
         return ""
-    whole = all(row.arrival == int(row.arrival) for row in rows)
-    if traffic.unit == "s" and not found.sure and whole and rate < SLOW:
+    if traffic.unit == "s" and not found.sure and rate < SLOW and all(row.arrival % 1 == 0 for row in rows):
         return f"If these times are milliseconds, it is {1000 * rate:.3g} req/s: say so (--trace-time ms)."
     if traffic.unit != "s" and rate > FAST:
         return f"If these times are seconds, it is {rate / PER_SECOND[traffic.unit]:.3g} req/s: say so " + (

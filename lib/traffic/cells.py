@@ -1,7 +1,8 @@
 """A value becomes a number, or one sentence that says where it stands and what would do."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from math import isfinite
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -42,6 +43,8 @@ def tokens(value: object, where: str, column: str, comma: bool = False) -> int:
     """Return a number of tokens, which may be written 100.0. ValueError where it is none."""
     if type(value) is int and 0 <= value <= MOST_TOKENS:
         return value
+    if isinstance(value, str) and len(value) < 10 and value.isascii() and value.isdigit():
+        return int(value)
     found = number(value, comma)
     if found is None or found != int(found) or not 0 <= found <= MOST_TOKENS:
         raise ValueError(
@@ -68,10 +71,15 @@ def date(value: object) -> int | None:
     if match is None:
         return None
     day, clock, fraction, zone = match.groups()
-    zone = "+00:00" if zone in (None, "Z", "UTC") else zone
+    whole = since_1970(day, clock, "+00:00" if zone in (None, "Z", "UTC") else zone)
+    return None if whole is None else whole * 10**9 + int((fraction or "0").ljust(9, "0"))
+
+
+@lru_cache(maxsize=16)
+def since_1970(day: str, clock: str, zone: str) -> int | None:
+    """Return the seconds from 1970 to a date and time; None where it is none."""
     try:
         then = datetime.fromisoformat(f"{day}T{clock}{zone}")
     except ValueError:  # February 30
         return None
-    whole = (then - datetime(1970, 1, 1, tzinfo=UTC)) // datetime.resolution // 10**6
-    return whole * 10**9 + int((fraction or "0").ljust(9, "0"))
+    return (then - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)

@@ -126,7 +126,7 @@ def columns_of(names: Sequence[str]) -> tuple[str, str, str, str | None]:
     missing = [what for what, column in found.items() if column is None]
     if arrival is None or prompt is None or output is None:
         raise ValueError(
-            f"no column with {' nor '.join(missing)} among {shown(', '.join(names))}; name them arrival_s, "
+            f"no column with {' nor '.join(missing)} among {shown(', '.join(names))}; use arrival_s, "
             "prompt_tokens, output_tokens"
         )
     return arrival, prompt, output, named(names, SESSION)
@@ -180,9 +180,9 @@ def table(text: TextIO) -> Recording:
                     f"{where} has {len(cells)} cells for {width} columns; quote what has a separator"
                 )
             at, asked, said = (cells[place] for place in places)
-            for name, cell in ((arrival, at), (prompt, asked), (output, said)):
-                if not cell.strip():
-                    raise ValueError(f"{where}: no {name}; the columns are {', '.join(names)}")
+            if not (at and asked and said):
+                empty = arrival if not at else prompt if not asked else output
+                raise ValueError(f"{where}: no {empty}; the columns are {', '.join(names)}")
             if dates:
                 then: int | float | None = date(at)
                 if then is None:
@@ -367,7 +367,7 @@ def scalar(value: object) -> object:
 
 def checked_ids(value: object, where: str, column: str) -> Sequence[Any] | None:
     """Return hashes of blocks. ValueError where they are none."""
-    if value is None or (isinstance(value, list) and all(type(i) is int or type(i) is str for i in value)):
+    if value is None or (isinstance(value, list) and {int, str}.issuperset(map(type, value))):
         return value
     raise ValueError(f"{where}, {column}={shown(value)} are no hashes; use whole numbers or texts")
 

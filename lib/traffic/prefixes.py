@@ -1,11 +1,14 @@
 """What prompts share, by the hashes of their blocks."""
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from lib.workload import Prompt
 
 BLOCKS = (512, 16, 64, 32, 128, 256, 1024)  # tokens of a block: Mooncake's, vLLM's, others'
+TRIED = 1000  # prompts that tell the size of a block
 MASK = 2**64 - 1
 
 
@@ -23,17 +26,24 @@ class Prefixes:
         self.names: dict[str, int] = {}
         self.given: int | None = None
 
-    def seen(self, ids: Sequence[int | str], block: int | None) -> "array[int]":
+    def seen(self, ids: Sequence[Any], block: int | None) -> "array[int]":
         """Return the hashes in short, and remember them and what they say of the size of a block."""
         if block is not None and self.given not in (None, block):
             raise ValueError(f"holds blocks of {self.given} and of {block} tokens; give one size of them")
         self.given = block or self.given
-        numbers = [
-            (self.names.setdefault(i, len(self.names)) if isinstance(i, str) else i) & MASK for i in ids
-        ]
-        for i in numbers:
-            (self.shared if i in self.once else self.once).add(i)
-        return array("Q", numbers)
+        plain = set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) <= MASK
+        numbers = array("Q", ids if plain else map(self.number, ids))
+        again = self.once.intersection(numbers)
+        self.shared |= again
+        if len(again) < len(numbers):
+            self.once.update(numbers)
+            if len(set(numbers)) < len(numbers):  # twice in one prompt
+                self.shared.update(i for i, times in Counter(numbers).items() if times > 1)
+        return numbers
+
+    def number(self, i: int | str) -> int:
+        """Return 64 bits for a hash."""
+        return (self.names.setdefault(i, len(self.names)) if isinstance(i, str) else i) & MASK
 
     def block(self, prompts: Iterable[tuple[Sequence[int] | None, int]]) -> tuple[int, tuple[str, ...]]:
         """Return the tokens of a block, and a word on it where there are blocks.
@@ -47,12 +57,12 @@ class Prefixes:
             if ids:
                 hashed += 1
                 lengths.append((len(ids), prompt))
-                for size in BLOCKS:
-                    fits[size] += -(-prompt // size) == len(ids)
         if not hashed:
             return BLOCKS[0], ()
+        for size in BLOCKS:
+            fits[size] = sum(blocks == -(-prompt // size) for blocks, prompt in lengths[:TRIED])
         best = max(BLOCKS, key=lambda size: fits[size])
-        fitting = 2 * fits[best] > hashed
+        fitting = 2 * fits[best] > min(hashed, TRIED)
         block = self.given or (best if fitting else BLOCKS[0])
         covered = sum(blocks == -(-prompt // block) for blocks, prompt in lengths)
         rest = "" if covered == hashed else (
@@ -66,9 +76,20 @@ class Prefixes:
     def prompts(self, rows: Sequence[tuple[Sequence[int] | None, int]], block: int) -> Iterator[Prompt]:
         """Yield each prompt: a number, or the parts of which some are shared."""
         self.once.clear()
-        heads = runs([ids for ids, _ in rows if ids], self.shared)
-        for row, (ids, length) in enumerate(rows):
+        hashes = [upto_shared(ids, self.shared) if ids else () for ids, _ in rows]
+        heads = runs(hashes, self.shared)
+        for row, (ids, (_, length)) in enumerate(zip(hashes, rows, strict=True)):
             yield parts(row, ids, length, block, heads) if ids else length
+
+
+def upto_shared(ids: Sequence[int], shared: set[int]) -> Sequence[int]:
+    """Return hashes up to the last shared one."""
+    if shared.isdisjoint(ids):
+        return ()
+    end = len(ids)
+    while ids[end - 1] not in shared:
+        end -= 1
+    return ids[:end]
 
 
 def runs(hashes: Sequence[Sequence[int]], shared: set[int]) -> dict[int, int]:
@@ -93,7 +114,7 @@ def runs(hashes: Sequence[Sequence[int]], shared: set[int]) -> dict[int, int]:
 
 
 def parts(row: int, ids: Sequence[int], length: int, block: int, heads: dict[int, int]) -> Prompt:
-    """Return a prompt of so many tokens in parts; the number of its tokens where nothing of it is shared."""
+    """Return a prompt of so many tokens in parts, of which the blocks with these hashes come first."""
     found: list[tuple[str, int]] = []
     left, own = length, False
     for i in ids:
@@ -108,4 +129,4 @@ def parts(row: int, ids: Sequence[int], length: int, block: int, heads: dict[int
         own = i not in heads
     if left:
         found.append((f"own {row}.{len(found)}", left))
-    return tuple(found) if any(i in heads for i in ids) else length
+    return tuple(found)
