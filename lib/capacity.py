@@ -139,3 +139,77 @@ def full(engine: Engine, held: float) -> float:
     """Return how many streams that hold so many tokens an engine has at once when it is full."""
     blocks = held / BLOCK_TOKENS + 0.5  # the last one is half empty on average
     return max(1.0, min(engine.max_num_seqs, (engine.blocks - 1) / blocks))
+
+
+# ------------------------------------------------------------------ does it start?
+
+POWERS = (1, 2, 4, 8, 16, 32, 64)  # GPUs to an engine, as they are tried
+
+
+def starts(owner: str, model: Model, gpu: GPU, degree: int, longest: int) -> None:
+    """Refuse an engine on `degree` GPUs that would not start, or has no room for its longest request.
+
+    ValueError names the degrees that would do.
+    """
+    wrong = refusal(model, gpu, degree, longest)
+    if wrong:
+        able = [str(n) for n in POWERS if n != degree and not refusal(model, gpu, n, longest)]
+        would = f"use {' or '.join(able)}" if able else "use a smaller model, shorter requests or a larger GPU"
+        raise ValueError(f"{owner}: tensor_parallel={degree}: {wrong}; {would}")
+
+
+def refusal(model: Model, gpu: GPU, degree: int, longest: int) -> str:
+    """Return why an engine on `degree` GPUs would not start or hold a request so long; "" if it would."""
+    if degree > gpu.per_node:
+        return f"an engine's GPUs share a server, and {gpu.per_node} {gpu.name} do"
+    wrong = parallelism.undivided(model, degree)
+    if wrong:
+        return wrong
+    usable = parallelism.USABLE_MEMORY * degree * gpu.memory
+    weights = f"{model.resident_bytes / 1e9:.1f} GB of weights in {usable / 1e9:.1f} GB usable"
+    have = parallelism.room(model, gpu, degree)
+    if have < longest:
+        return f"{weights} leave room for {max(0, have):,} tokens, the longest request has {longest:,}"
+    return ""
+
+
+def reads(owner: str, model: Model, longest: int) -> None:
+    """Refuse a request of more tokens than the model was made for."""
+    if model.context is not None and longest > model.context:
+        raise ValueError(
+            f"{owner}: a request of {longest:,} tokens, prompt and answer, but {model.name} reads "
+            f"{model.context:,}; use shorter ones"
+        )
+
+
+def carries(owner: str, gpu: GPU, link: Link) -> None:
+    """Refuse a link between pools that is faster than the bus and the fabric of the GPUs."""
+    ways = [gpu.host.bandwidth, *([gpu.fabric] if gpu.fabric else [])]
+    if link.bandwidth > max(ways):
+        fabric = "" if gpu.fabric else ", and no NVLink"
+        raise ValueError(
+            f"{owner}: link={link.name} carries {link.bandwidth / 1e9:g} GB/s, but {gpu.name} has "
+            f"{gpu.host.name} with {gpu.host.bandwidth / 1e9:g} GB/s{fabric}; use a link of at most "
+            f"{8 * max(ways) / 1e9:g} Gb/s"
+        )
+
+
+def hands_over(owner: str, model: Model, prefill: int, decode: int) -> None:
+    """Refuse degrees of two pools between which vLLM hands over no cache (`handover`)."""
+    wrong = handover(model, prefill, decode)
+    if wrong:
+        raise ValueError(f"{owner}: prefill_tensor_parallel={prefill}, decode_tensor_parallel={decode}: {wrong}")
+
+
+def handover(model: Model, prefill: int, decode: int) -> str:
+    """Return why vLLM hands over no cache between engines on so many GPUs; "" if it does.
+
+    One degree divides the other; with layers that keep a state both are equal. (vLLM, NixlConnector
+    compatibility matrix, docs/features/nixl_connector_compatibility.md, seen 2026-12-01; dense models, MLA
+    and experts may differ.)
+    """
+    if model.with_mamba and prefill != decode:
+        return "layers that keep a state are handed over between equal degrees only; use one for both"
+    if max(prefill, decode) % min(prefill, decode):
+        return "neither divides the other; use degrees of which one does"
+    return ""

@@ -15,6 +15,7 @@ it ends as it is, and says whether it was steady: else queues grow, or nearly.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, fsum, sqrt
 from statistics import stdev
 
@@ -104,7 +105,7 @@ def batch_error(values: Sequence[float]) -> float:
     """Return the standard error of a mean whose values depend on their neighbours: by batches in a row."""
     size = len(values) / BATCHES
     cuts = [round(size * batch) for batch in range(BATCHES + 1)]
-    batches = [values[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+    batches = [values[start:end] for start, end in pairwise(cuts)]
     means = [fsum(batch) / len(batch) for batch in batches if batch]
     return stdev(means) / sqrt(len(means)) if len(means) > 1 else 0.0
 
