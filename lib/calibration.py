@@ -8,7 +8,27 @@ book's own ideal time over the database's measured one. It knows no engine: no s
 from math import fsum
 
 from lib import data
-from lib.hardware import A10, A100_80GB, B200, GPU, H100_SXM, H200, H800, L40S, MI300X
+from lib.hardware import (
+    A10,
+    A100_40GB,
+    A100_80GB,
+    B200,
+    B300,
+    GPU,
+    H20,
+    H100_NVL,
+    H100_PCIE,
+    H100_SXM,
+    H200,
+    H800,
+    L4,
+    L40,
+    L40S,
+    MI300X,
+    MI325X,
+    MI355X,
+    RTX_PRO_6000,
+)
 from lib.models import QWEN2_5_7B
 from lib.roofline import Efficiency, Work, decode, ideal_time, prefill
 
@@ -18,6 +38,16 @@ STAND_INS = {  # GPU -> whose efficiencies it is given
     A10: A100_80GB,  # Ampere, too
     H800: H100_SXM,  # the same chip
     MI300X: H200,  # another maker: only the nearest in bandwidth and memory, the weakest case of all
+    L4: L40S,  # Ada, too
+    L40: L40S,
+    A100_40GB: A100_80GB,
+    H100_PCIE: H100_SXM,  # Hopper, too
+    H100_NVL: H100_SXM,
+    H20: H100_SXM,
+    B300: B200,  # Blackwell, too
+    RTX_PRO_6000: L40S,  # Blackwell, but a card with GDDR memory as this one
+    MI325X: H200,  # as MI300X
+    MI355X: B200,  # as MI300X
 }
 
 PREFILL = prefill(QWEN2_5_7B, 8192)

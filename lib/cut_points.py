@@ -104,7 +104,8 @@ def activation_bytes(model: Model) -> int:
 
     One vector of d_model values to the experts and one back, in every layer that has experts.
     """
-    return 2 * model.d_model * model.bytes_per_value * _experts("activation_bytes", model).layers
+    _experts("activation_bytes", model)
+    return 2 * model.d_model * model.bytes_per_value * model.with_experts
 
 
 def tokens_per_expert(model: Model, ranks: int, batch: int) -> float:

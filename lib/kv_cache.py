@@ -23,7 +23,7 @@ def block_bytes(model: Model, block_tokens: int = BLOCK_TOKENS) -> int:
 def size(model: Model, tokens: int) -> int:
     """Return the bytes that a prompt of `tokens` tokens leaves behind: KV (windowed layers: less), states."""
     checks.counts_or_zero("size", tokens=tokens)
-    return model.kv_bytes(tokens) + model.state_bytes
+    return round(model.held(tokens))
 
 
 def transfer_time(model: Model, tokens: int, link: Link) -> float:

@@ -180,7 +180,7 @@ def engine(model: Model, gpu: GPU, degree: int = 1, **limits: Any) -> Engine:
         gpu,
         tensor_parallel=degree,
         efficiency=calibration.efficiency(gpu),
-        link=interconnect(gpu) if degree > 1 else None,
+        link=interconnect(gpu, degree) if degree > 1 else None,
         policy=vllm,
         **limits,
     )

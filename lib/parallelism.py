@@ -5,6 +5,7 @@ price is talk: after attention and after the FFN of every layer the GPUs add up 
 all-reduce.
 """
 
+from bisect import bisect_left
 from math import floor
 
 from lib import checks
@@ -16,24 +17,62 @@ ALL_REDUCE_LATENCY = 15e-6  # seconds, the review's, for a small one over NVLink
 USABLE_MEMORY = 0.9  # vLLM's default share of a GPU's memory
 
 
-def kv_shares(model: Model, degree: int) -> int:
+def kv_shares(model: Model, degree: int) -> float:
     """Return among how many of the GPUs the cache is divided; beyond that it is copied.
 
     A key and value head is on one GPU at least; the latent of MLA, which all heads share, on every one.
+    Where layers differ in their heads, it is the mean over what they keep.
     """
     checks.counts("kv_shares", degree=degree)
-    return 1 if model.latent else min(degree, model.kv_heads)
+    shares = degree / model.copies(degree)
+    return int(shares) if shares == int(shares) else shares
 
 
 def divide(work: Work, model: Model, degree: int) -> Work:
-    """Return one GPU's part of the work: weights and FLOPs divided, the cache as far as its heads go."""
+    """Return one GPU's part of the work: weights, FLOPs and states divided, the cache as far as heads go."""
     checks.counts("divide", degree=degree)
+    states = work.state_bytes / degree
     return Work(
         work.gemm_flops / degree,
         work.attention_flops / degree,
         work.weight_bytes / degree,
-        work.kv_bytes / kv_shares(model, degree),
+        (work.kv_bytes - work.state_bytes) / kv_shares(model, degree) + states,
+        states,
+        work.arithmetic,
     )
+
+
+# ------------------------------------------------------------------ room
+
+
+def free(model: Model, gpu: GPU, degree: int) -> float:
+    """Return the bytes that each of `degree` GPUs has left beside its share of the weights; may be negative."""
+    checks.counts("free", degree=degree)
+    return USABLE_MEMORY * gpu.memory - model.resident_bytes / degree
+
+
+def fits(model: Model, gpu: GPU, degree: int, tokens: int) -> int:
+    """Return how many requests of `tokens` tokens fit into `degree` GPUs at once, beside the weights."""
+    checks.counts("fits", tokens=tokens)
+    return max(0, floor(free(model, gpu, degree) / model.held(tokens, degree)))
+
+
+def room(model: Model, gpu: GPU, degree: int) -> int:
+    """Return the most tokens of cache that `degree` GPUs have room for beside the weights; 0 for none.
+
+    Windows and states are counted once, as for one request that has it all; `fits` counts them for each.
+    Where nothing grows with the context, as many requests as fit are taken to be as long as what they keep.
+    """
+    left = free(model, gpu, degree)
+    longest = max((group.attention.window or 0 for group in model.groups if group.attention), default=0)
+    start = longest or 1
+    kept = model.held(start, degree)
+    if left < kept:
+        return max(0, floor(start * left / kept)) if model.state_bytes == 0 else 0
+    each = model.held(start + 1, degree) - kept
+    if each <= 0:
+        return floor(left / kept) * (longest or model.context or 1 << 20)
+    return start + floor((left - kept) / each)
 
 
 def all_reduces(model: Model) -> int:
@@ -50,12 +89,14 @@ def all_reduce_bytes(model: Model, tokens: int, degree: int) -> float:
     return 2 * (degree - 1) / degree * tokens * model.d_model * model.bytes_per_value
 
 
-def interconnect(gpu: GPU) -> Link:
-    """Return what such GPUs add up their results over: their fabric, or PCIe 4.0 where they have none.
+def interconnect(gpu: GPU, degree: int | None = None) -> Link:
+    """Return what `degree` such GPUs add up their results over: their fabric, or PCIe where they have none.
 
-    The latency is the review's for NVLink; no source was found for other fabrics, which get the same.
+    Where a fabric is links to single neighbours, only those within the group carry (degree - 1 of them);
+    None: all. The latency is the review's for NVLink; no source was found for other fabrics, which get the
+    same.
     """
-    bandwidth = gpu.fabric or PCIE_4.bandwidth
+    bandwidth = gpu.fabric_in(degree) or PCIE_4.bandwidth
     return Link(f"between {gpu.name}s", bandwidth, ALL_REDUCE_LATENCY, source=gpu.source)
 
 
@@ -69,7 +110,8 @@ def all_reduce_time(model: Model, tokens: int, degree: int, link: Link) -> float
 # ------------------------------------------------------------------ two pools, two questions
 #
 # The review's formulas. They count parameters as a model card does, leave attention's arithmetic out, and
-# take an all-reduce for its bytes in prefill and for its latency in decode.
+# take an all-reduce for its bytes in prefill and for its latency in decode. Of experts, those count that a
+# token meets or a step visits.
 
 
 def prefill_ttft(
@@ -78,15 +120,16 @@ def prefill_ttft(
     """Return the seconds until a prompt of `tokens` tokens has its first token, on `degree` GPUs.
 
     2 x parameters x tokens / (degree x peak x efficiency), and the all-reduces' bytes over the fabric.
-    `params` is what to count as parameters; None: all of the model's.
+    `params` is what to count as parameters; None: all of the model's, of experts those of one token.
     """
     checks.counts("prefill_ttft", degree=degree, tokens=tokens)
-    count = model.params if params is None else params
-    computing = 2 * count * tokens / (degree * gpu.peak_flops * efficiency.compute)
+    count = params or (model.active_params if model.experts else model.params)
+    peak = gpu.peak(model.arithmetic)
+    computing = 2 * count * tokens / (degree * peak * efficiency.compute)
     if degree == 1:
         return computing
     exchanged = all_reduces(model) * all_reduce_bytes(model, tokens, degree)
-    return computing + exchanged / interconnect(gpu).bandwidth
+    return computing + exchanged / interconnect(gpu, degree).bandwidth
 
 
 def decode_itl(
@@ -100,14 +143,23 @@ def decode_itl(
 ) -> float:
     """Return the seconds of one decode step for `batch` streams of `context` tokens, on `degree` GPUs.
 
-    Weights and cache, divided by the degree, at the bandwidth reached; and the all-reduces' latency.
+    Weights, divided by the degree, and what a GPU holds of the streams, at the bandwidth reached; and the
+    all-reduces' latency.
     """
     checks.counts("decode_itl", degree=degree, context=context)
     checks.counts_or_zero("decode_itl", batch=batch)
-    weights = (model.params if params is None else params) * model.bytes_per_weight
-    reading = (weights + batch * context * model.kv_bytes_per_token) / degree
+    if model.experts and batch:
+        weights: float = model.weight_bytes(batch)
+    else:
+        weights = _all_weights(model, params)
+    reading = weights / degree + batch * (model.held(context, degree) + model.state_bytes / degree)
     waiting = all_reduces(model) * ALL_REDUCE_LATENCY if degree > 1 else 0.0
     return reading / (gpu.bandwidth * efficiency.bandwidth) + waiting
+
+
+def _all_weights(model: Model, params: float | None) -> float:
+    """Bytes of all weights, were there so many parameters."""
+    return model.resident_bytes * (params / model.params if params else 1)
 
 
 def decode_batch(
@@ -126,9 +178,12 @@ def decode_batch(
     """
     checks.counts("decode_batch", degree=degree, context=context)
     checks.positive("decode_batch", itl=itl)
-    weights = (model.params if params is None else params) * model.bytes_per_weight
-    cache = context * model.kv_bytes_per_token
-    fitting = floor((USABLE_MEMORY * degree * gpu.memory - weights) / cache)
-    left = itl - decode_itl(model, gpu, degree, 0, context, efficiency, params)
-    in_time = floor(left * degree * gpu.bandwidth * efficiency.bandwidth / cache)
-    return max(0, min(fitting, in_time)), "memory" if fitting <= in_time else "ITL"
+    left = USABLE_MEMORY * gpu.memory - _all_weights(model, params) / degree
+    fitting = max(0, floor(left / model.held(context, degree)))
+
+    def late(batch: int) -> bool:
+        return decode_itl(model, gpu, degree, batch, context, efficiency, params) > itl
+
+    if not fitting or not late(fitting):
+        return fitting, "memory"
+    return bisect_left(range(1, fitting + 1), True, key=late), "ITL"

@@ -16,12 +16,18 @@ from lib.models import Model
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one step does: FLOPs in matrix products and in attention, bytes of weights and of cache read."""
+    """What one step does: FLOPs in matrix products and in attention, bytes of weights and of cache read.
+
+    `arithmetic`: what the products are computed in; attention always is in bf16. `state_bytes`: which of the
+    bytes of cache are states, read and written back.
+    """
 
     gemm_flops: float
     attention_flops: float
     weight_bytes: float
     kv_bytes: float
+    state_bytes: float = 0
+    arithmetic: str = "bf16"
 
     @property
     def flops(self) -> float:
@@ -38,6 +44,12 @@ class Work:
         """FLOPs per byte read."""
         return self.flops / self.bytes if self.bytes else inf
 
+    def at_peak(self, gpu: GPU) -> float:
+        """Return the seconds of all FLOPs at the peaks of their arithmetic."""
+        if self.arithmetic == "bf16":
+            return self.flops / gpu.peak_flops
+        return self.gemm_flops / gpu.peak(self.arithmetic) + self.attention_flops / gpu.peak_flops
+
     def __add__(self, other: "Work") -> "Work":
         """Both in one step: FLOPs and cache reads add up, the weights are read once."""
         return Work(
@@ -45,6 +57,8 @@ class Work:
             self.attention_flops + other.attention_flops,
             max(self.weight_bytes, other.weight_bytes),
             self.kv_bytes + other.kv_bytes,
+            self.state_bytes + other.state_bytes,
+            other.arithmetic if self.arithmetic == "bf16" else self.arithmetic,
         )
 
 
@@ -64,9 +78,10 @@ def prefill(model: Model, tokens: int, past: int = 0) -> Work:
     return Work(
         gemm_flops=2 * (model.active_layer_params * tokens + model.head_params),
         attention_flops=model.flops_per_pair * tokens * (2 * past + tokens + 1) // 2
-        - model.windowed_share(model.flops_per_pair) * beyond,
+        - model.windowed_flops_per_pair * beyond,
         weight_bytes=model.weight_bytes(tokens),
         kv_bytes=0,
+        arithmetic=model.arithmetic,
     )
 
 
@@ -97,26 +112,29 @@ def decode_uneven(model: Model, batch: int, total_context: int) -> Work:
     beyond = max(0, total_context - batch * model.window) if model.window else 0
     return Work(
         gemm_flops=2 * (model.active_layer_params + model.head_params) * batch,
-        attention_flops=model.decode_flops_per_pair * total_context
-        - model.windowed_share(model.decode_flops_per_pair) * beyond,
+        attention_flops=model.decode_flops_per_pair * total_context - model.windowed_flops_per_pair * beyond,
         weight_bytes=model.weight_bytes(batch),
-        kv_bytes=model.kv_bytes(total_context, batch) + 2 * model.state_bytes * batch,
+        kv_bytes=model.read(total_context, batch),
+        state_bytes=2 * model.state_bytes * batch,
+        arithmetic=model.arithmetic,
     )
 
 
 def ridge(gpu: GPU) -> float:
-    """Return the FLOPs per byte at which the GPU's arithmetic and its memory take equally long."""
+    """Return the FLOPs per byte at which the GPU's arithmetic in bf16 and its memory take equally long."""
     return gpu.peak_flops / gpu.bandwidth
 
 
 def bound(work: Work, gpu: GPU) -> str:
     """Return what limits the work on this GPU: "compute" or "memory"."""
-    return "compute" if work.intensity >= ridge(gpu) else "memory"
+    if work.arithmetic == "bf16":
+        return "compute" if work.intensity >= ridge(gpu) else "memory"
+    return "compute" if work.at_peak(gpu) >= work.bytes / gpu.bandwidth else "memory"
 
 
 def ideal_time(work: Work, gpu: GPU) -> float:
     """Return the seconds at full rates, arithmetic and reads overlapping: no price may be lower."""
-    return max(work.flops / gpu.peak_flops, work.bytes / gpu.bandwidth)
+    return max(work.at_peak(gpu), work.bytes / gpu.bandwidth)
 
 
 @dataclass(frozen=True)
@@ -135,7 +153,7 @@ class Efficiency:
 PUBLISHED = Efficiency(compute=0.47, bandwidth=0.75, overhead=0.002)  # the review's, from two medians on L40S
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepWork(Work):
     """What one step does, and its parts: the `Work` of its prompts and of its answers, and its requests."""
 
@@ -147,8 +165,17 @@ class StepWork(Work):
 def step_work(prompts: Work, answers: Work, requests: int) -> StepWork:
     """Return what a step of both does."""
     both = prompts + answers
-    total = both.gemm_flops, both.attention_flops, both.weight_bytes, both.kv_bytes
-    return StepWork(*total, prompts, answers, requests)
+    return StepWork(
+        both.gemm_flops,
+        both.attention_flops,
+        both.weight_bytes,
+        both.kv_bytes,
+        both.state_bytes,
+        both.arithmetic,
+        prefill=prompts,
+        decode=answers,
+        requests=requests,
+    )
 
 
 WorkPrice = Callable[[StepWork, GPU, Efficiency], float]
@@ -156,7 +183,10 @@ WorkPrice = Callable[[StepWork, GPU, Efficiency], float]
 
 def step_time(work: Work, gpu: GPU, efficiency: Efficiency) -> float:
     """Return the seconds of a step: arithmetic and reads overlap, each at its efficiency; plus overhead."""
-    computing = work.flops / (gpu.peak_flops * efficiency.compute)
+    if work.arithmetic == "bf16":
+        computing = work.flops / (gpu.peak_flops * efficiency.compute)
+    else:
+        computing = work.at_peak(gpu) / efficiency.compute
     reading = work.bytes / (gpu.bandwidth * efficiency.bandwidth)
     return max(computing, reading) + efficiency.overhead
 
@@ -191,7 +221,7 @@ class InSeries:
     def __call__(self, work: StepWork, gpu: GPU, efficiency: Efficiency) -> float:
         """Return the seconds of a step."""
         prompts = work.prefill.flops > 0
-        rate = gpu.peak_flops * efficiency.compute
+        rate = gpu.peak(work.arithmetic) * efficiency.compute
         bandwidth = gpu.bandwidth * efficiency.bandwidth
         products = max(work.gemm_flops / rate, work.weight_bytes / bandwidth)
         attention = work.prefill.attention_flops / (gpu.peak_flops * (self.attention or efficiency.compute))

@@ -70,7 +70,7 @@ def test_the_posted_shapes_are_the_published_inputs():
 def test_a_layers_state_from_shapes_is_the_models_own():
     m = NEMOTRON_3_NANO.mamba
     layer = state_bytes((m.heads, m.head_dim, m.state), (m.kernel - 1, m.d_conv))
-    assert layer * m.layers == NEMOTRON_3_NANO.state_bytes
+    assert layer * NEMOTRON_3_NANO.with_mamba == NEMOTRON_3_NANO.state_bytes
 
 
 def test_published_payload():

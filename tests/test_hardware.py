@@ -10,22 +10,32 @@ from hypothesis import strategies as st
 
 from lib.hardware import (
     A10,
+    A100_40GB,
     A100_80GB,
     B200,
+    B300,
     GPU,
     GPUS,
+    H20,
+    H100_NVL,
+    H100_PCIE,
     H100_SXM,
     H200,
     H800,
+    L4,
+    L40,
     L40S,
     LINKS,
     MI300X,
+    MI325X,
+    MI355X,
     NVLINK,
     PCIE_4,
     PCIE_5,
     RDMA_100G,
     RDMA_200G,
     RDMA_400G,
+    RTX_PRO_6000,
     Link,
     gbps,
     in_fp8,
@@ -53,9 +63,9 @@ def test_links_of_the_review_have_its_bandwidths():
 
 @every_gpu
 def test_every_gpu_is_within_physical_bounds(gpu):
-    assert 50 < gpu.peak_flops / gpu.bandwidth < 1000  # ridge, FLOP/byte
+    assert 30 < gpu.peak_flops / gpu.bandwidth < 1000  # ridge, FLOP/byte
     assert 100e12 < gpu.peak_flops < 5e15
-    assert 0.5e12 < gpu.bandwidth < 10e12
+    assert 0.25e12 < gpu.bandwidth < 10e12
     assert 0.01 < gpu.memory / gpu.bandwidth < 0.1  # all of memory is read in tens of milliseconds
     assert gpu.fabric is None or PCIE_5.bandwidth < gpu.fabric < gpu.bandwidth
 
@@ -68,8 +78,25 @@ def test_a_newer_gpu_of_a_line_is_no_worse_than_the_one_before():
 
 
 def test_fabrics_are_half_of_what_is_advertised_for_both_directions():
-    advertised = {A100_80GB: 600e9, H100_SXM: 900e9, H800: 400e9, H200: 900e9, B200: 1.8e12, MI300X: 896e9}
+    advertised = {
+        A100_80GB: 600e9, H100_SXM: 900e9, H800: 400e9, H200: 900e9, B200: 1.8e12, MI300X: 896e9, A100_40GB: 600e9,
+        H100_PCIE: 600e9, H100_NVL: 600e9, H20: 900e9, B300: 1.8e12, MI325X: 896e9, MI355X: 1075.2e9,
+    }  # fmt: skip
     assert {gpu: 2 * gpu.fabric for gpu in GPUS if gpu.fabric} == advertised
+
+
+def test_links_to_single_neighbours_carry_only_their_part_of_the_fabric():
+    assert [MI300X.fabric_in(degree) for degree in (2, 4, 8)] == [64e9, 192e9, 448e9]
+    assert [H100_SXM.fabric_in(degree) for degree in (2, 4, 8)] == [450e9] * 3
+    assert [H100_NVL.fabric_in(degree) for degree in (2, 4)] == [300e9, None]
+
+
+def test_products_are_computed_at_the_peak_of_their_arithmetic_or_of_the_next_wider():
+    assert [B200.peak(kind) for kind in ("bf16", "fp8", "fp4")] == [2250e12, 4500e12, 9000e12]
+    assert [H100_SXM.peak(kind) for kind in ("bf16", "fp8", "fp4")] == [989e12, 1979e12, 1979e12]
+    assert [A10.peak(kind) for kind in ("bf16", "fp8", "fp4")] == [125e12] * 3
+    with pytest.raises(ValueError, match="arithmetic='int3'"):
+        A10.peak("int3")
 
 
 def test_dense_flops_are_half_of_those_with_sparsity():
@@ -82,6 +109,16 @@ def test_dense_flops_are_half_of_those_with_sparsity():
         H200: 1979e12,
         B200: 4500e12,
         MI300X: 2614.9e12,
+        L4: 242e12,
+        L40: 362.1e12,
+        A100_40GB: 624e12,
+        H100_PCIE: 1513e12,
+        H100_NVL: 1671e12,
+        H20: 296e12,
+        B300: 4500e12,
+        RTX_PRO_6000: 1000e12,
+        MI325X: 2614.9e12,
+        MI355X: 5033.2e12,
     }
     assert {gpu: 2 * gpu.peak_flops for gpu in GPUS} == pytest.approx(advertised, rel=0.013)
 
@@ -92,7 +129,7 @@ def test_fp8_runs_at_twice_the_rate_where_it_runs(gpu):
         assert gpu.fp8_flops == pytest.approx(2 * gpu.peak_flops, rel=0.013)
         assert in_fp8(gpu) == replace(gpu, peak_flops=gpu.fp8_flops)
     else:
-        assert gpu in (A10, A100_80GB)  # Ampere has none
+        assert gpu in (A10, A100_40GB, A100_80GB)  # Ampere has none
         with pytest.raises(ValueError, match=f"in_fp8: {gpu.name} has no fp8_flops"):
             in_fp8(gpu)
 

@@ -1,14 +1,12 @@
 """`python -m lib.decide`: the decision from a command line."""
 
 import argparse
-import re
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from lib import checks, hf_config
+from lib import checks, models, names
 from lib.decide import Advice, decide, reading
 from lib.decide.layouts import Option
 from lib.decide.margin import reached
@@ -22,7 +20,6 @@ from lib.simulator import percentile
 from lib.traffic import Traffic
 from lib.traffic.cells import PER_SECOND
 
-Thing = TypeVar("Thing", GPU, Link, Model)
 KINDS = (
     "CSV with arrival_s, prompt_tokens, output_tokens; a trace of Azure, BurstGPT, Mooncake, vLLM or Dynamo; "
     "a result of vllm bench serve, GuideLLM or AIPerf"
@@ -73,32 +70,12 @@ def compared(options: Sequence[Option]) -> list[str]:
     ]
 
 
-def plain(name: str) -> str:
-    """Return a name's letters and digits, in lower case."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def named(argument: str, wanted: str, catalogue: Sequence[Thing], or_else: str = "") -> Thing:
-    """Return the one in the catalogue that is called so, or the only one whose name starts so."""
-    exact = [thing for thing in catalogue if plain(thing.name) == plain(wanted)]
-    found = exact or [thing for thing in catalogue if plain(thing.name).startswith(plain(wanted))]
-    if len(found) == 1:
-        return found[0]
-    raise ValueError(
-        f"{argument}: {wanted!r} is none; use one of {', '.join(thing.name for thing in catalogue)}{or_else}"
-    )
-
-
 def read_model(wanted: str) -> Model:
     """Return a model of the catalogue, or the one that a config.json describes."""
     path = Path(wanted)
     if not wanted.endswith(".json") and not path.is_file():
-        return named("--model", wanted, MODELS, ", or the path of a config.json")
-    try:
-        config = hf_config.parse(path.read_text("utf8"), f"--model: {wanted}")
-    except OSError as error:
-        raise ValueError(f"--model: {wanted} cannot be read ({error.strerror}); give a path") from None
-    return Model.from_config(config, name=path.parent.name if path.name == "config.json" else path.stem)
+        return names.find("--model", wanted, MODELS, ", or the path of a config.json")
+    return models.read_file(path)
 
 
 def read_link(wanted: str) -> Link:
@@ -106,7 +83,7 @@ def read_link(wanted: str) -> Link:
     try:
         speed = float(wanted)
     except ValueError:
-        return named("--link", wanted, LINKS, ", or a number of Gb/s")
+        return names.find("--link", wanted, LINKS, ", or a number of Gb/s")
     checks.positive("--link", Gbps=speed)
     return Link(f"{speed:g} Gb/s", speed * 1e9 / 8)
 
@@ -197,7 +174,7 @@ def advise(arguments: argparse.Namespace, found: Traffic | None = None) -> Advic
     if arguments.ttft_s is None and not any(limits.values()):
         raise ValueError("no target; give at least one of --ttft-s, --tpot-ms, --itl-ms, --gap-ms")
     cpu = arguments.cpu_ms_per_request
-    model, gpu = read_model(arguments.model), named("--gpu", arguments.gpu, GPUS)
+    model, gpu = read_model(arguments.model), names.find("--gpu", arguments.gpu, GPUS)
     return decide(
         model,
         gpu,

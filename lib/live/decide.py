@@ -10,7 +10,7 @@ from math import inf
 from types import SimpleNamespace
 from typing import Any
 
-from lib import calibration, hf_config, workload
+from lib import calibration, models, workload
 from lib.decide import handoff, layouts, margin, questions
 from lib.decide.case import Case, Load, poisson, recorded
 from lib.decide.layouts import Option
@@ -182,12 +182,9 @@ def read_model(asked: SimpleNamespace) -> tuple[Model, str]:
     if not asked.config:
         return MODEL[asked.model], ""
     with beside("config"):
-        try:
-            config = hf_config.parse(unfolded(asked.config, "config"))
-            model = Model.from_config(config)
-            short = json.dumps(hf_config.needed(config), separators=(",", ":"))
-        except (TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(f"config.json: a field is of another kind than usual ({error})") from None
+        config = models.parse(unfolded(asked.config, "config"))
+        model = models.read(config)
+        short = json.dumps(models.needed(config), separators=(",", ":"))
     return model, shortened(short, "a config.json")
 
 

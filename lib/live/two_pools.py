@@ -8,7 +8,6 @@ from math import ceil
 from lib import data, parallelism
 from lib.live import GPU, MODEL, Answer, Choice, Number, Refused, bars, calculates, short
 from lib.models import Model
-from lib.parallelism import USABLE_MEMORY
 from lib.roofline import Efficiency
 
 REACHED = Efficiency(compute=0.45, bandwidth=0.75)  # the review's
@@ -35,7 +34,7 @@ def two_pools(
     pace: dict[int, float] = {}
     streams, prompts, answers, limit = {}, {}, {}, {}
     for width in WIDTHS:
-        if params * network.bytes_per_weight >= USABLE_MEMORY * width * chip.memory:
+        if parallelism.free(network, chip, width) <= 0:
             continue
         first[width] = parallelism.prefill_ttft(network, chip, width, prompt, REACHED, params)
         prompts[width] = width * ceil(rate * first[width])
@@ -98,10 +97,10 @@ def two_pools(
     }
 
 
-def counted(model: Model) -> float:
-    """Return the parameters as the model's card counts them, where the review names one; else our count."""
+def counted(model: Model) -> float | None:
+    """Return the parameters as the model's card counts them, where the review names one; else None."""
     card = data.read("published.toml")["models"].get(model.name, {})
-    return float(card.get("params", model.params))
+    return float(card["params"]) if "params" in card else None
 
 
 def cell(column: Mapping[int, float], width: int, scale: float = 1) -> float | str:

@@ -17,7 +17,6 @@ from lib import checks, parallelism
 from lib.hardware import GPU, Link
 from lib.kv_cache import BLOCK_TOKENS
 from lib.models import Model
-from lib.parallelism import USABLE_MEMORY
 from lib.roofline import (
     NO_WORK,
     PUBLISHED,
@@ -110,9 +109,7 @@ class Engine:
         """Cache blocks of 16 tokens: as given, or as many as fit beside the weights."""
         if self.kv_blocks is not None:
             return self.kv_blocks
-        room = USABLE_MEMORY * self.tensor_parallel * self.gpu.memory - self.model.resident_bytes
-        copies = self.tensor_parallel / parallelism.kv_shares(self.model, self.tensor_parallel)
-        return floor(room / (BLOCK_TOKENS * self.model.kv_bytes_per_token * copies))
+        return parallelism.room(self.model, self.gpu, self.tensor_parallel) // BLOCK_TOKENS
 
 
 Shapes = tuple[tuple[int, int], ...]  # (tokens, past) of each chunk of a step
@@ -216,7 +213,9 @@ class LinearCost(StepCost):
     def holds(engine: Engine) -> bool:
         """Whether an engine's cost is linear."""
         plain = engine.price is step_time and engine.tensor_parallel == 1
-        return plain and not (engine.model.experts or engine.model.window)
+        return (
+            plain and engine.model.arithmetic == "bf16" and not (engine.model.experts or engine.model.window)
+        )
 
     def seconds_on(self, engine: Engine) -> Seconds:
         """Find the coefficients."""
