@@ -10,7 +10,7 @@ by its middle, and is played twice as long until
 - the share is known to `PRECISE`, or lies further from the target than it is known.
 
 Queues that start empty only grow: who clearly fails before they are steady has failed. After `most` requests
-it ends as it is, and says whether it was steady: else queues grow, or nearly.
+it ends. If it was not steady then, queues grow, or nearly: the later half of what is judged counts.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from lib.goodput import SLO, met
 from lib.simulator import Deployment, Trace, percentile, simulate
 from lib.workload import Request
 
-FIRST, MOST = 128, 1536  # requests
+FIRST, MOST = 96, 1536  # requests
 BATCHES = 8
 SURE = 3  # standard errors
 PRECISE = 0.05  # three standard errors of a share
@@ -35,14 +35,15 @@ AGREE = 3.5  # standard errors of the whole, in which halves agree: a trend thro
 class Steady:
     """What a load comes to: `share` of the judged requests that keep the promise, give or take `spread`.
 
-    `spread` is three standard errors. `judged` are rows of the `trace`; `steady`: whether queues were.
+    `spread` is three standard errors. `judged`: from which row of the `trace` up to which. `steady`: False
+    where queues still grew when it ended.
     """
 
     share: float
     spread: float
     steady: bool
     trace: Trace
-    judged: slice
+    judged: tuple[int, int]
 
 
 def settle(
@@ -52,45 +53,50 @@ def settle(
     target: float | None = None,
     most: int = MOST,
     first: int = FIRST,
+    rough: float = 1.0,
 ) -> Steady:
     """Return what comes of a load once it is steady; `draw(count)` makes its first so many requests.
 
-    `target`: a share that is only to be told from what is kept; None: the share is wanted as it is. From
+    `target`: a share that is to be told from what is kept: then that need be known to `rough` only. From
     `first` requests on, up to `most`.
     """
     checks.counts("settle", first=first, most=most)
     count = min(first, most)
     while True:
         trace = simulate(draw(count), deployment)
-        found = judged(trace)
-        rows, enough = found.stop - found.start, found.stop - found.start >= count / 3
+        start, end = judged(trace)
+        rows, enough = end - start, end - start >= count / 3
         if enough:
-            kept = [float(ok) for ok in met(trace, slo)[found]]
+            kept = [float(ok) for ok in met(trace, slo)[start:end]]
             share, error = known(kept)
-            first_tokens = trace.ttft[found]
+            first_tokens = trace.ttft[start:end]
             steady = agree(kept, error) and agree(first_tokens, batch_error(first_tokens))
             spread = SURE * error
-            failed = target is not None and share + spread < target
-            clear = spread <= PRECISE or (target is not None and abs(share - target) > spread)
+            told = target is not None and spread <= rough and abs(share - target) > spread
+            failed = told and target is not None and share < target
+            clear = told or spread <= PRECISE
+            if count >= most and not steady:
+                share, error = known(kept[len(kept) // 2 :])
+                return Steady(share, SURE * error, False, trace, (start, end))
             if failed or (steady and clear) or count >= most:
-                return Steady(share, spread, steady, trace, found)
+                return Steady(share, spread, True, trace, (start, end))
         elif count >= most:
             kept = [float(ok) for ok in met(trace, slo)]
             share, error = known(kept)
-            return Steady(share, SURE * error, False, trace, slice(0, len(trace)))
+            return Steady(share, SURE * error, False, trace, (0, len(trace)))
         wanted = 2 * count if enough else ceil(count * min(8.0, max(2.0, 2 / (0.1 + 3 * rows / count))))
         count = min(most, wanted)
 
 
-def judged(trace: Trace) -> slice:
-    """Return the rows of the middle: after the warm-up, and before the end."""
+def judged(trace: Trace) -> tuple[int, int]:
+    """Return from which row up to which the middle goes: after the warm-up, and before the end."""
     arrivals, count = trace.arrival, len(trace)
     span = arrivals[-1] - arrivals[0]
     longest = max(trace.e2e)
     usual = percentile(trace.e2e, 90)
     begin = next((row for row in range(count // 4, count) if arrivals[row] - arrivals[0] >= usual), count)
     end = next((row for row in range(count, begin, -1) if arrivals[-1] - arrivals[row - 1] >= usual), begin)
-    return slice(begin, end if span >= 2 * longest else begin)
+    return begin, end if span >= 2 * longest else begin
 
 
 def known(kept: Sequence[float]) -> tuple[float, float]:

@@ -63,7 +63,11 @@ def decide(case: Case, tell: Tell | None = None) -> Advice:
 
     `tell` is told how far it is. ValueError where no engine would start.
     """
-    return answer(case, tell or (lambda done, what: None))
+    return answer(case, tell or say_nothing)
+
+
+def say_nothing(done: float, what: str) -> None:
+    """Tell nobody how far it is."""
 
 
 @lru_cache(maxsize=16)

@@ -1,9 +1,9 @@
 """The layouts, under vLLM's rules and defaults: which there are, what they do at a load, what load they stand."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from math import ceil, fsum, inf, sqrt
+from math import ceil, floor, inf, log
 from typing import NamedTuple
 
 from lib import capacity, parallelism
@@ -26,21 +26,24 @@ from lib.simulator import (
 from lib.steady import MOST, settle
 
 GIB = 2**30
+ROUGH = 0.1  # to what a share is known that is shown
+AMPLE = 8  # times as many engines as could keep up, at most
 SMALL_STEPS = (512, 256)  # token budgets to try before a split
 NEAR = 8  # splits that are played, of those that their capacity is best for
-SEARCHED = 512  # requests at most, where a rate or a number of GPUs is searched
+SEARCHED = 256  # requests at most, where a rate or a number of GPUs is searched
+FINE = 1.1  # between two rates that are told apart
 PRICE = step_time
 
 
 class Pool(NamedTuple):
     """One pool for both phases: engines of so many GPUs; `budget`: tokens a step, None: vLLM's default."""
 
-    count: int
+    engines: int
     degree: int
     budget: int | None = None
 
     def __str__(self) -> str:
-        said = f"{self.count} x TP{self.degree}"
+        said = f"{self.engines} x TP{self.degree}"
         return said if self.budget is None else f"{said}, --max-num-batched-tokens {self.budget}"
 
 
@@ -81,13 +84,13 @@ def engine(case: Case, degree: int, budget: int | None = None) -> Engine:
         efficiency=case.reached,
         policy=vllm,
         asynchronous=True,
-        link=parallelism.interconnect(case.gpu) if degree > 1 else None,
+        link=parallelism.interconnect(case.gpu, degree) if degree > 1 else None,
     )
 
 
 def together(case: Case, pool: Pool) -> Deployment:
     """Return engines side by side, requests to the least loaded, as vLLM routes them."""
-    return Collocated(engine(case, pool.degree, pool.budget), pool.count, least_loaded)
+    return Collocated(engine(case, pool.degree, pool.budget), pool.engines, least_loaded)
 
 
 def apart(case: Case, split: Split, copy: float | Link) -> Deployment:
@@ -97,6 +100,23 @@ def apart(case: Case, split: Split, copy: float | Link) -> Deployment:
 
 
 # ------------------------------------------------------------------ what they do at a load
+
+
+@lru_cache(maxsize=256)
+def most(one: Engine, role: str, load: Load) -> tuple[float, float]:
+    """Return the requests/s of such a load that an engine does at most, and how many it then holds."""
+    return capacity.most(one, capacity.drawn(load.sample), role)
+
+
+def busy(deployment: Deployment, load: Load, rate: float) -> tuple[Busy, ...]:
+    """Return how busy a rate of such requests keeps each pool."""
+    each = [most(pool.engine, pool.role, load) for pool in deployment.pools]
+    return capacity.at_rate(deployment, rate, each)
+
+
+def highest(deployment: Deployment, load: Load) -> float:
+    """Return the requests/s that keep no pool of a deployment overloaded."""
+    return capacity.OVERLOADED / max(pool.share for pool in busy(deployment, load, 1.0))
 
 
 @dataclass(frozen=True)
@@ -115,7 +135,7 @@ class Seen:
     busy: tuple[Busy, ...]
     steady: bool = True
     trace: Trace | None = None
-    judged: slice = slice(0)
+    judged: tuple[int, int] = (0, 0)
 
     @property
     def overloaded(self) -> Busy | None:
@@ -124,24 +144,32 @@ class Seen:
         return worst if worst.overloaded else None
 
 
-def seen(case: Case, deployment: Deployment, rate: float | None = None, most: int = MOST) -> Seen:
-    """Return what a layout does at a rate: at the load's own if None. The last few are kept."""
-    return played(deployment, case.load, rate or case.load.rate, case.slo, case.target, most)
+def seen(
+    case: Case, deployment: Deployment, rate: float | None = None, count: int = MOST, rough: float = 1.0
+) -> Seen:
+    """Return what a layout does at a rate: at the load's own if None. The last few are kept.
+
+    At most `count` requests are played; a share that is clear of the target is known to `rough`.
+    """
+    return played(deployment, case.load, rate or case.load.rate, case.slo, case.target, count, rough)
 
 
 @lru_cache(maxsize=32)
-def played(deployment: Deployment, load: Load, rate: float, slo: SLO, target: float, most: int) -> Seen:
+def played(
+    deployment: Deployment, load: Load, rate: float, slo: SLO, target: float, count: int, rough: float
+) -> Seen:
     """Return the same of a deployment and a load by themselves."""
-    busy = capacity.busy(deployment, rate, load.sample)
-    if any(pool.overloaded for pool in busy):
-        return Seen(0.0, 0.0, 0.0, 0.0, busy)
-    found = settle(deployment, partial(load.draw, rate), slo, target, max(most, load.recorded or 0))
-    trace, rows = found.trace, found.judged
+    pools = busy(deployment, load, rate)
+    if any(pool.overloaded for pool in pools):
+        return Seen(0.0, 0.0, 0.0, 0.0, pools)
+    found = settle(deployment, partial(load.draw, rate), slo, target, count, rough=rough)
+    trace, (start, end) = found.trace, found.judged
+    rows = slice(start, end)
     gaps = gaps_alone(slo)
     first = met(trace, SLO(slo.ttft))[rows] if slo.ttft is not None else [True]
     rest = met(trace, gaps)[rows] if gaps else [True]
     return Seen(
-        found.share, found.spread, sum(first) / len(first), sum(rest) / len(rest), busy, found.steady, trace, rows
+        found.share, found.spread, sum(first) / len(first), sum(rest) / len(rest), pools, found.steady, trace, found.judged
     )  # fmt: skip
 
 
@@ -151,9 +179,9 @@ def gaps_alone(slo: SLO) -> SLO | None:
     return SLO(None, *gaps) if any(gaps) else None
 
 
-def passes(case: Case, deployment: Deployment, rate: float | None = None, most: int = SEARCHED) -> bool:
+def passes(case: Case, deployment: Deployment, rate: float | None = None, count: int = SEARCHED) -> bool:
     """Return whether enough requests keep the targets."""
-    return seen(case, deployment, rate, most).share >= case.target
+    return seen(case, deployment, rate, count).share >= case.target
 
 
 def left_for_copies(case: Case, free: Seen) -> float | None:
@@ -170,7 +198,7 @@ def left_for_copies(case: Case, free: Seen) -> float | None:
     calm = met(free.trace, gaps) if gaps else [True] * len(free.trace)
     left = [
         case.slo.ttft - ttft if ok else -inf
-        for ttft, ok in zip(free.trace.ttft[free.judged], calm[free.judged], strict=True)
+        for ttft, ok in list(zip(free.trace.ttft, calm, strict=True))[slice(*free.judged)]
     ]
     return sorted(left, reverse=True)[ceil(case.target * len(left)) - 1]
 
@@ -198,9 +226,8 @@ def candidates(case: Case) -> Iterator[tuple[float, Split]]:
     """Yield each split of the GPUs between which an engine hands over, and the requests/s that it does at most."""
     asked = (case.prefill_tensor_parallel, case.decode_tensor_parallel)
     ways = [(degree,) if degree else case.degrees for degree in asked]
-    sample = capacity.drawn(case.load.sample)
-    most = {
-        (role, degree): capacity.most(engine(case, degree), sample, role)[0]
+    able = {
+        (role, degree): most(engine(case, degree), role, case.load)[0]
         for role, degrees in zip(("prefill", "decode"), ways, strict=True)
         for degree in degrees
     }
@@ -212,7 +239,7 @@ def candidates(case: Case) -> Iterator[tuple[float, Split]]:
                 left = (case.gpus - count * prefill) // decode
                 if left and case.n_prefill in (None, count):
                     split = Split(count, prefill, left, decode)
-                    yield min(count * most["prefill", prefill], left * most["decode", decode]), split
+                    yield min(count * able["prefill", prefill], left * able["decode", decode]), split
 
 
 def best_split(case: Case) -> Split | None:
@@ -239,21 +266,32 @@ def best_split(case: Case) -> Split | None:
 
 
 def sustained(case: Case, deployment: Deployment) -> float:
-    """Return the goodput to 5 %: the highest rate at which enough requests keep the targets.
+    """Return the goodput to 10 %: the highest rate at which enough requests keep the targets.
 
     Looked for between a thousandth of what the deployment does at most and that, whatever load is asked;
     0 where not even a thousandth passes.
     """
-    most = capacity.OVERLOADED * capacity.highest(deployment, case.load.sample)
-    if passes(case, deployment, most):
-        return most
-    low, high = most / 1000, most
-    if not passes(case, deployment, low):
-        return 0.0
-    while high > 1.05 * low:
-        middle = high / 2 if high > 4 * low else sqrt(low * high)
-        low, high = (middle, high) if passes(case, deployment, middle) else (low, middle)
-    return low
+    top = highest(deployment, case.load)
+    steps = smallest(0, lambda n: passes(case, deployment, top / FINE**n), floor(log(1000, FINE)))
+    return 0.0 if steps is None else top / FINE**steps
+
+
+def smallest(least: int, enough: Callable[[int], bool], most: int) -> int | None:
+    """Return the smallest number from `least` to `most` that is enough, if all above it are; None: none is.
+
+    Steps get longer while it is not, and then shorter.
+    """
+    failed, step = least - 1, 1
+    while not enough(min(failed + step, most)):
+        failed += step
+        step *= 4
+        if failed >= most:
+            return None
+    found = min(failed + step, most)
+    while found - failed > 1:
+        middle = (failed + found) // 2
+        failed, found = (failed, middle) if enough(middle) else (middle, found)
+    return found
 
 
 @dataclass(frozen=True)
@@ -267,24 +305,33 @@ class Fewest:
 
 
 def fewest(case: Case, pool: Pool, split: Split | None) -> Fewest:
-    """Return the fewest GPUs with which one pool and two keep the targets, with engines as these."""
-    (alone,) = capacity.busy(together(case, pool), case.load.rate, case.load.sample)
-    found = smallest(alone.floor // pool.degree, lambda n: passes(case, together(case, pool._replace(count=n))))
-    one = pool._replace(count=found) if found else None
+    """Return the fewest GPUs with which one pool and two keep the targets, with engines as these.
+
+    Of each, up to `AMPLE` times as many engines are tried as could keep up.
+    """
+
+    def floors(deployment: Deployment) -> list[int]:
+        return [found.floor for found in busy(deployment, case.load, case.load.rate)]
+
+    def least(gpus: int, degree: int, enough: Callable[[int], bool]) -> int | None:
+        return smallest(gpus // degree, enough, AMPLE * gpus // degree)
+
+    (alone,) = floors(together(case, pool))
+    found = least(alone, pool.degree, lambda n: passes(case, together(case, pool._replace(engines=n))))
+    one = pool._replace(engines=found) if found else None
     if split is None:
-        return Fewest(one, alone.floor)
-    prefill, decode = capacity.busy(apart(case, split, case.copy), case.load.rate, case.load.sample)
-    least = (prefill.floor // split.prefill_degree, decode.floor // split.decode_degree)
+        return Fewest(one, alone)
+    prefill, decode = floors(apart(case, split, case.copy))
 
     def keep(n_prefill: int, n_decode: int) -> bool:
         sized = split._replace(n_prefill=n_prefill, n_decode=n_decode)
         return passes(case, apart(case, sized, case.copy))
 
-    ample = 2 * least[1] + 1
-    n_prefill = smallest(least[0], lambda n: keep(n, ample))
-    n_decode = smallest(least[1], lambda n: keep(n_prefill, n)) if n_prefill else None
+    ample = 2 * decode // split.decode_degree
+    n_prefill = least(prefill, split.prefill_degree, lambda n: keep(n, ample))
+    n_decode = least(decode, split.decode_degree, lambda n: keep(n_prefill, n)) if n_prefill else None
     two = split._replace(n_prefill=n_prefill, n_decode=n_decode) if n_prefill and n_decode else None
-    return Fewest(one, alone.floor, two, (prefill.floor, decode.floor))
+    return Fewest(one, alone, two, (prefill, decode))
 
 
 # ------------------------------------------------------------------ beside each other
@@ -311,11 +358,16 @@ class Option:
     itl_p50: float = inf
     itl_p99: float = inf
 
+    @property
+    def busiest(self) -> float:
+        """The share of its time that the busiest pool works."""
+        return max(pool.share for pool in self.busy)
+
 
 def option(case: Case, layout: Pool | Split) -> Option:
     """Return what a layout does at the load, and how much load it stands."""
     deployment = together(case, layout) if isinstance(layout, Pool) else apart(case, layout, case.copy)
-    found, best = seen(case, deployment), sustained(case, deployment)
+    found, best = seen(case, deployment, rough=ROUGH), sustained(case, deployment)
     gpus = sum(pool.count * pool.engine.tensor_parallel for pool in deployment.pools)
     spent = gpus * (case.price_per_gpu_hour or 0) / 3600  # a second
     plain = Option(
@@ -325,7 +377,7 @@ def option(case: Case, layout: Pool | Split) -> Option:
     )  # fmt: skip
     if found.trace is None:
         return plain
-    ttft = found.trace.ttft[found.judged]
+    ttft = found.trace.ttft[slice(*found.judged)]
     return replace(
         plain,
         ttft_p50=percentile(ttft, 50),

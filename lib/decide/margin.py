@@ -38,16 +38,29 @@ def model_error(model: Model, gpu: GPU) -> tuple[float, str]:
     """Return by what factor the book's predictions are typically off for the like, and of which benchmarks.
 
     The median over the figures of all published benchmarks of dense models, or of models with experts; on
-    the same GPU, if there are any.
+    the same GPU, if there are any. They are kept in `lib/data/typical.toml`, for to predict them takes longer
+    than a decision; the tests predict them again.
     """
-    kin = [name for name in measured.ENTRIES if name != calibration.DATABASE]
-    kin = [name for name in kin if (name in WITH_EXPERTS) == bool(model.experts)]
+    kept: dict[str, list[float]] = data.read("typical.toml")["factors"]
+    kin = [name for name in kept if (name in WITH_EXPERTS) == bool(model.experts)]
     same = [name for name in kin if gpu in measured.ENTRIES[name].gpus]
-    for names in (same, kin):
-        factors = {name: measured.factors(measured.predict(name)) for name in names}
-        if any(factors.values()):
-            break
-    return median(chain(*factors.values())), ", ".join(name for name in names if factors[name])
+    names = same or kin
+    return median(chain(*(map(float, kept[name]) for name in names))), ", ".join(names)
+
+
+def typical() -> str:
+    """Return the text of `lib/data/typical.toml`: by what factors the predictions of each benchmark are off."""
+    lines = [
+        "# By what factors the book's predictions are off, for each published benchmark: lib.decide.margin.",
+        '# Write it anew: python -c "from lib.decide import margin; print(margin.typical(), end=str())"',
+        "[factors]",
+    ]
+    for name in measured.ENTRIES:
+        if name != calibration.DATABASE:
+            found = measured.factors(measured.predict(name))
+            if found:
+                lines.append(f"{name} = [{', '.join(f'{factor:.4g}' for factor in found)}]")
+    return "\n".join(lines) + "\n"
 
 
 def reached(

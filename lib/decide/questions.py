@@ -9,6 +9,7 @@ from lib import capacity
 from lib.capacity import Busy
 from lib.decide.case import Case
 from lib.decide.layouts import (
+    ROUGH,
     Fewest,
     Pool,
     Seen,
@@ -55,7 +56,9 @@ def plan(case: Case) -> Plan:
     if not found.pools and not found.split:
         least = next((n for n in capacity.POWERS if n > case.gpus or n not in case.degrees), 1)
         capacity.starts("decide", case.model, case.gpu, case.tensor_parallel or case.gpus, case.longest)
-        raise ValueError(f"decide: gpus={case.gpus} are no multiple of an engine's; use a multiple of {least}")
+        raise ValueError(
+            f"decide: gpus={case.gpus} are no multiple of an engine's; use a multiple of {least}"
+        )
     return found
 
 
@@ -77,18 +80,20 @@ class Verdict:
 
 def verdict(case: Case, compared: Plan, through: bool = False) -> Verdict:
     """Return where the flow ends; `through`: having looked at two pools, whatever comes before."""
+    rough = ROUGH if through else 1.0
     own, *others = compared.pools
-    one = seen(case, together(case, own))
+    one = seen(case, together(case, own), rough=rough)
     late = one.first < case.target <= one.rest
     other = split = free = None
     if one.share < case.target:
         tried = [pool for pool in others if not (late and pool.budget)]  # small steps hasten no first token
-        played = ((pool, seen(case, together(case, pool))) for pool in tried)
+        played = ((pool, seen(case, together(case, pool), rough=rough)) for pool in tried)
         other = next(((pool, found) for pool, found in played if found.share >= case.target), None)
     calm = one.share >= case.target or other is not None
     if compared.split and (through or not calm):
-        split = seen(case, apart(case, compared.split, case.copy))
-        free = split if split.share >= case.target else seen(case, apart(case, compared.split, 0.0))
+        split, free = (
+            seen(case, apart(case, compared.split, copy), rough=rough) for copy in (case.copy, 0.0)
+        )
         free = max(free, split, key=lambda found: found.share)
     if one.share >= case.target:
         end = STAY
@@ -189,7 +194,7 @@ def prompts_collide(case: Case, compared: Plan, found: Verdict) -> Fork:
     pool = compared.pools[0]
     one = engine(case, pool.degree)
     alone = one.step_seconds(((round(case.prompt - case.cached), round(case.cached)),))
-    busy = case.load.rate * alone / pool.count
+    busy = case.load.rate * alone / pool.engines
     trace = found.together.trace
     gaps = trace.share_with_prefill(2) if trace else 1.0
     carry = f"{100 * gaps:.1f} % of gaps carry a prompt; " if trace else ""
@@ -271,7 +276,7 @@ def gpus(layout: Pool | Split | None) -> str:
     if layout is None:
         return "none of those tried"
     if isinstance(layout, Pool):
-        return f"{layout.count * layout.degree}"
+        return f"{layout.engines * layout.degree}"
     return f"{layout.n_prefill * layout.prefill_degree} + {layout.n_decode * layout.decode_degree}"
 
 

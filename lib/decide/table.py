@@ -22,7 +22,9 @@ class Row:
 def box(rate: float, slo: SLO, prompt: int = 8192, output: int = 256, **more: Any) -> Case:
     """Return a case: the guide's model, GPUs and bus, an engine on each, with a load and whatever else."""
     load = poisson(rate, prompt, output)
-    return Case(**{"link": PCIE_4, "tensor_parallel": 1, **more}, model=QWEN2_5_7B, gpu=L40S, load=load, slo=slo)
+    return Case(
+        **{"link": PCIE_4, "tensor_parallel": 1, **more}, model=QWEN2_5_7B, gpu=L40S, load=load, slo=slo
+    )
 
 
 STEADY = SLO(ttft=2.0, itl=0.100)
