@@ -242,8 +242,8 @@ H20 = GPU(
     fabric=450e9,
     fp8_flops=296e12,
     host=PCIE_5,
-    source="no public datasheet was found; sellers and the press agree on 148 TFLOP/s bf16, 296 FP8, 4.0 TB/s, "
-    "96 GB, NVLink 900 GB/s in both directions together",
+    source="no public datasheet was found; sellers and the press agree on 148 TFLOP/s bf16, 296 FP8, "
+    "4.0 TB/s, 96 GB, NVLink 900 GB/s in both directions together",
 )
 B300 = GPU(
     name="B300",
@@ -254,8 +254,8 @@ B300 = GPU(
     fp8_flops=4500e12,
     fp4_flops=13.5e15,
     host=PCIE_5,
-    source="NVIDIA DGX B300 datasheet, one of eight GPUs: 72 PFLOP/s FP8 with sparsity, 108 FP4 dense, 2.3 TB; "
-    "NVLink 1.8 TB/s in both directions together",
+    source="NVIDIA DGX B300 datasheet, one of eight GPUs: 72 PFLOP/s FP8 with sparsity, 108 FP4 dense, "
+    "2.3 TB; NVLink 1.8 TB/s in both directions together",
 )
 RTX_PRO_6000 = GPU(
     name="RTX PRO 6000",
@@ -265,8 +265,8 @@ RTX_PRO_6000 = GPU(
     fp8_flops=1000e12,
     fp4_flops=2000e12,
     host=PCIE_5,
-    source="NVIDIA RTX PRO 6000 Blackwell Server Edition datasheet: 1, 2 and 4 PFLOP/s with sparsity in bf16, "
-    "FP8 and FP4; 1,597 GB/s",
+    source="NVIDIA RTX PRO 6000 Blackwell Server Edition datasheet: 1, 2 and 4 PFLOP/s with sparsity in "
+    "bf16, FP8 and FP4; 1,597 GB/s",
 )
 MI325X = GPU(
     name="MI325X",
@@ -292,8 +292,8 @@ MI355X = GPU(
     source="AMD Instinct MI355X data sheet; fabric: 7 Infinity Fabric links of 76.8 GB/s",
 )
 GPUS = (
-    L40S, A10, A100_80GB, H100_SXM, H800, H200, B200, MI300X, L4, L40, A100_40GB, H100_PCIE, H100_NVL, H20, B300,
-    RTX_PRO_6000, MI325X, MI355X,
+    L40S, A10, A100_80GB, H100_SXM, H800, H200, B200, MI300X, L4, L40, A100_40GB, H100_PCIE, H100_NVL, H20,
+    B300, RTX_PRO_6000, MI325X, MI355X,
 )  # fmt: skip
 
 

@@ -63,21 +63,22 @@ ALIASES: Mapping[str, str] = {  # what people write: the catalogue's name
 
 
 def plain(name: str) -> str:
-    """Return a name's letters and digits, in lower case, without whose it is (`meta-llama/`)."""
-    return re.sub(r"[^a-z0-9]", "", name.lower().rsplit("/", 1)[-1] if name.count("/") == 1 else name.lower())
+    """Return a name's letters and digits, in lower case."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def find(argument: str, wanted: str, things: Sequence[Thing], or_else: str = "") -> Thing:
-    """Return the thing of this name, or whose listed alias it is. ValueError names what may be meant."""
+    """Return the thing of this name, or whose listed alias it is. ValueError names what may be meant.
+
+    Upper and lower case, blanks and dashes do not count, nor whose it is (`meta-llama/`).
+    """
     known = {plain(thing.name): thing for thing in things}
     aliases = {plain(alias): known.get(plain(name)) for alias, name in ALIASES.items()}
-    asked = {plain(wanted), re.sub(r"[^a-z0-9]", "", wanted.lower())}
-    for one in asked:
+    for one in (plain(wanted), plain(wanted.rpartition("/")[2])):
         found = known.get(one) or aliases.get(one)
         if found is not None:
             return found
     close = get_close_matches(plain(wanted), known, n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(known[one].name for one in close)}? " if close else ""
-    raise ValueError(
-        f"{argument}: {wanted!r} is none; {meant}use one of {', '.join(thing.name for thing in things)}{or_else}"
-    )
+    listed = ", ".join(thing.name for thing in things)
+    raise ValueError(f"{argument}: {wanted!r} is none; {meant}use one of {listed}{or_else}")

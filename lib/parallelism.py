@@ -89,7 +89,7 @@ def undivided_heads(model: Model, degree: int) -> str:
 
 
 def free(model: Model, gpu: GPU, degree: int) -> float:
-    """Return the bytes that each of `degree` GPUs has left beside its share of the weights; may be negative."""
+    """Return the bytes that each of `degree` GPUs has left beside the weights; may be negative."""
     checks.counts("free", degree=degree)
     return USABLE_MEMORY * gpu.memory - model.resident_bytes / degree
 

@@ -79,8 +79,9 @@ def test_a_newer_gpu_of_a_line_is_no_worse_than_the_one_before():
 
 def test_fabrics_are_half_of_what_is_advertised_for_both_directions():
     advertised = {
-        A100_80GB: 600e9, H100_SXM: 900e9, H800: 400e9, H200: 900e9, B200: 1.8e12, MI300X: 896e9, A100_40GB: 600e9,
-        H100_PCIE: 600e9, H100_NVL: 600e9, H20: 900e9, B300: 1.8e12, MI325X: 896e9, MI355X: 1075.2e9,
+        A100_80GB: 600e9, H100_SXM: 900e9, H800: 400e9, H200: 900e9, B200: 1.8e12, MI300X: 896e9,
+        A100_40GB: 600e9, H100_PCIE: 600e9, H100_NVL: 600e9, H20: 900e9, B300: 1.8e12,
+        MI325X: 896e9, MI355X: 1075.2e9,
     }  # fmt: skip
     assert {gpu: 2 * gpu.fabric for gpu in GPUS if gpu.fabric} == advertised
 

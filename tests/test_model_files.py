@@ -196,7 +196,7 @@ def test_defaults_are_those_of_transformers():
 
 def test_the_context_is_what_vllm_derives():
     lengths = {
-        "llama2_7b": 4096,
+        "mistral_7b": 32_768,
         "deepseek-ai--DeepSeek-R1": 163_840,
         "openai--gpt-oss-20b": 131_072,
         "meta-llama--Meta-Llama-3.1-405B": 131_072,
@@ -216,7 +216,7 @@ def test_what_requests_hold_is_what_fits():
 
 
 def test_fields_that_were_read_are_enough():
-    for name in ("Qwen--Qwen3-0.6B", "nvidia--Nemotron-H-56B-Base-8K", "GLM-4.5", "OPT-13B"):
+    for name in ("Qwen--Qwen3-0.6B", "nvidia--Nemotron-H-56B-Base-8K", "GLM-4.5", "llama2_7b"):
         config = parse((FOLDER / f"{name}.json").read_bytes())
         assert read(needed(config), name) == read(config, name)
         assert len(needed(config)) < len(config)
@@ -225,7 +225,10 @@ def test_fields_that_were_read_are_enough():
 # ------------------------------------------------------------------ the command
 
 
-KEYS = "params active_params kv_bytes_per_token_growing kv_bytes_per_token_windowed window state_bytes weight_bytes context"
+KEYS = (
+    "params active_params kv_bytes_per_token_growing kv_bytes_per_token_windowed window state_bytes "
+    "weight_bytes context"
+)
 
 
 def test_the_command_says_it_as_json_and_in_words(capsys):
@@ -249,7 +252,8 @@ def test_any_terminal_gets_an_answer(encoding, monkeypatch):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\xff\xfe\x00", b"\x80", b"[]", b"null", b"{", b'"x"', b"NaN", b'{"a":' * 100_000, b'{"model_type": 1}',
+    [b"", b"\xff\xfe\x00", b"\x80", b"[]", b"null", b"{", b'"x"', b"NaN", b'{"a":' * 100_000,
+     b'{"model_type": 1}',
      b'{"model_type": "llama", "hidden_size": NaN}', b'{"text_config": {"text_config": []}}'],
 )  # fmt: skip
 def test_no_bytes_end_in_a_traceback(content, tmp_path, capsys):
@@ -310,8 +314,12 @@ def test_a_field_of_any_kind_is_read_or_refused(data):
 @example(kind="nemotron_h", config={})
 @given(kind=st.sampled_from(sorted(FAMILIES)), config=st.dictionaries(st.text(max_size=20), JUNK, max_size=4))
 def test_any_object_is_read_or_refused(kind, config):
-    with pytest.raises(ValueError, match="."):
-        read({**config, "model_type": kind})
+    try:
+        found = read({**config, "model_type": kind})
+    except ValueError:
+        return
+    assert kind == "gemma3_text"  # of which transformers knows a whole one by default
+    assert found.params > 0
 
 
 @given(beside=JUNK)

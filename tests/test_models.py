@@ -12,16 +12,24 @@ from hypothesis import strategies as st
 from lib.models import (
     DEEPSEEK_V3,
     FFN,
+    GEMMA_3_27B,
+    GLM_4_5,
+    GPT_OSS_20B,
     GPT_OSS_120B,
+    KIMI_K2,
     LLAMA_2_70B,
     LLAMA_3_1_8B,
     LLAMA_3_1_70B,
+    LLAMA_4_SCOUT,
+    MISTRAL_SMALL,
     MODELS,
     NEMOTRON_3_NANO,
     OPT_13B,
     QWEN2_5_7B,
     QWEN2_5_7B_INT4,
     QWEN3_8B,
+    QWEN3_30B_A3B,
+    QWEN3_32B,
     QWEN3_235B_FP8,
     Attention,
     Experts,
@@ -55,7 +63,7 @@ def test_matrices_of_qwen_are_counted_as_in_the_review_to_the_last_one():
 
 def test_experts_and_latent_of_deepseek_are_those_of_the_review():
     published = get("models")["DeepSeek-V3"]
-    assert DEEPSEEK_V3.experts.layers == published["moe_layers"]
+    assert DEEPSEEK_V3.with_experts == published["moe_layers"]
     assert DEEPSEEK_V3.experts.count == published["experts"]
     assert DEEPSEEK_V3.experts.top_k == published["top_k"]
     assert DEEPSEEK_V3.kv_values_per_layer == published["mla_values_per_token_per_layer"]
@@ -75,10 +83,13 @@ TOTALS = {
     OPT_13B: 12_853_473_280,
     QWEN3_235B_FP8: 235_093_634_560,
     GPT_OSS_120B: 116_829_156_672,
+    QWEN3_32B: 32_762_123_264,
+    QWEN3_30B_A3B: 30_532_122_624,
+    GPT_OSS_20B: 20_914_757_184,
 }
 
 
-@every_model
+@pytest.mark.parametrize("model", TOTALS, ids=lambda model: model.name)
 def test_all_parameters_together_are_the_checkpoints_total(model):
     assert model.params == TOTALS[model]
 
@@ -95,6 +106,15 @@ def test_all_parameters_together_are_the_checkpoints_total(model):
         (NEMOTRON_3_NANO.active_params, 3.2e9),
         (QWEN3_235B_FP8.active_params, 22e9 - QWEN3_235B_FP8.head_params),  # theirs counts the embedding too
         (GPT_OSS_120B.active_params, 5.13e9),
+        (GPT_OSS_20B.active_params, 3.61e9),
+        (LLAMA_4_SCOUT.params, 107.8e9),  # of 109: the rest sees images
+        (LLAMA_4_SCOUT.active_params, 17.17e9 - LLAMA_4_SCOUT.head_params),  # theirs: the embedding, too
+        (GLM_4_5.params, 355e9),
+        (GLM_4_5.active_params, 32.9e9),
+        (KIMI_K2.params, 1.026e12),
+        (KIMI_K2.active_params, 32e9),
+        (GEMMA_3_27B.params, 27e9),
+        (MISTRAL_SMALL.params, 23.6e9),
     ],
 )
 def test_parameter_counts_round_to_the_model_cards(count, on_the_model_card):
@@ -102,7 +122,8 @@ def test_parameter_counts_round_to_the_model_cards(count, on_the_model_card):
 
 
 def test_bytes_per_token_are_those_of_the_review():
-    wide = {model: replace(model, kv_heads=model.heads) for model in (QWEN2_5_7B, LLAMA_3_1_70B)}
+    pair = (QWEN2_5_7B, LLAMA_3_1_70B)
+    wide = {model: model.mixed(lambda a: replace(a, kv_heads=a.heads)) for model in pair}
     published = find("kv_calculator")
     assert agrees(LLAMA_3_1_70B.kv_bytes_per_token / 1024, published["llama_kib_per_token"])
     assert agrees(QWEN2_5_7B.kv_bytes_per_token / 1024, published["qwen_kib_per_token"])
@@ -149,8 +170,11 @@ def test_a_dense_model_reads_all_its_matrices_whatever_the_batch(model, tokens):
 
 @pytest.mark.parametrize("model", [DEEPSEEK_V3, NEMOTRON_3_NANO], ids=lambda model: model.name)
 def test_a_mixture_reads_one_tokens_experts_at_first_and_all_in_the_end(model):
-    all_of_it = (model.layer_params + model.head_params) * model.bytes_per_weight
-    assert model.streamed_bytes == 2 * (model.active_layer_params + model.head_params)
+    group = next(group for group in model.groups if group.experts)
+    spare = model.experts.count - model.experts.top_k
+    unvisited = group.count * spare * model.experts.expert(model.d_model)
+    all_of_it = model.streamed_bytes + group.bytes.experts * unvisited
+    assert model.resident_bytes > all_of_it
     assert model.weight_bytes(10**4) == all_of_it
     sizes = [model.weight_bytes(tokens) for tokens in range(1, 300)]
     assert sizes == sorted(sizes)

@@ -24,7 +24,8 @@ def test_every_alias_finds_what_it_stands_for():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "name"), [("L4", "L4"), ("L40", "L40"), ("H20", "H20"), ("h100", "H100 SXM"), ("PCIe 4", "PCIe 4.0 x16"),
+    ("wanted", "name"), [("L4", "L4"), ("L40", "L40"), ("H20", "H20"), ("h100", "H100 SXM"),
+                         ("PCIe 4", "PCIe 4.0 x16"),
                          ("meta-llama/Llama-3.1-8B", "Llama-3.1-8B")]
 )  # fmt: skip
 def test_short_names_are_their_own(wanted, name):
@@ -35,7 +36,7 @@ def test_short_names_are_their_own(wanted, name):
     "wanted", ["MI3", "A1", "H1", "B20", "H2", "Llama-2-7", "Llama-3.1", "Qwen", "", "L"]
 )
 def test_the_beginning_of_a_name_is_none(wanted):
-    with pytest.raises(ValueError, match="--gpu: .* is none"):
+    with pytest.raises(ValueError, match=r"--gpu: .* is none"):
         find("--gpu", wanted, THINGS)
 
 

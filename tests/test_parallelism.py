@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.hardware import A10, A100_80GB, H100_SXM, PCIE_4, Link
-from lib.models import DEEPSEEK_V3, LLAMA_3_1_70B, MODELS, NEMOTRON_3_NANO, QWEN2_5_7B
+from lib.hardware import A10, A100_80GB, H100_SXM, H200, MI300X, PCIE_4, Link
+from lib.models import DEEPSEEK_V3, GPT_OSS_120B, LLAMA_3_1_70B, MODELS, NEMOTRON_3_NANO, QWEN2_5_7B, QWEN3_8B
 from lib.page.published import agrees, find, get
 from lib.parallelism import (
     ALL_REDUCE_LATENCY,
@@ -17,9 +17,12 @@ from lib.parallelism import (
     decode_batch,
     decode_itl,
     divide,
+    fits,
+    free,
     interconnect,
     kv_shares,
     prefill_ttft,
+    room,
 )
 from lib.roofline import Efficiency, decode, prefill
 from lib.simulator import Collocated, Engine, simulate
@@ -74,7 +77,24 @@ def test_the_parts_of_a_step_add_up_to_it(model, degree, batch, context):
     part = divide(whole, model, degree)
     assert part.flops * degree == pytest.approx(whole.flops)
     assert part.weight_bytes * degree == whole.weight_bytes
-    assert part.kv_bytes * kv_shares(model, degree) == pytest.approx(whole.kv_bytes)
+    cache, one = whole.kv_bytes - whole.state_bytes, part.kv_bytes - part.state_bytes
+    assert one * kv_shares(model, degree) == pytest.approx(cache)
+    assert part.state_bytes * degree == pytest.approx(whole.state_bytes)
+
+
+@given(model=models, degree=degrees, context=st.integers(1, 10**5))
+def test_what_fits_fits_and_one_more_does_not(model, degree, context):
+    count, left = fits(model, H100_SXM, degree, context), free(model, H100_SXM, degree)
+    assert count == 0 or count * model.held(context, degree) <= left * (1 + 1e-12)
+    assert (count + 1) * model.held(context, degree) > left * (1 - 1e-12)
+    assert (room(model, H100_SXM, degree) >= context) == (count >= 1)
+
+
+def test_experts_are_counted_as_a_token_meets_them_and_held_as_they_are_stored():
+    assert fits(GPT_OSS_120B, H200, 1, 4096) == 395
+    assert decode_batch(GPT_OSS_120B, H100_SXM, 2, 4096, 0.04, REVIEW)[0] > 100
+    assert decode_batch(DEEPSEEK_V3, H200, 8, 4096, 1.0, REVIEW) == (148, "memory")
+    assert 0.1 < prefill_ttft(DEEPSEEK_V3, H200, 8, 8192, REVIEW) < 0.3
 
 
 def test_a_key_and_value_head_is_not_cut():
@@ -99,6 +119,7 @@ def test_two_gpus_send_all_activations_once_and_many_nearly_twice(model, tokens)
 def test_gpus_talk_over_their_fabric_or_over_pcie():
     assert interconnect(A100_80GB).bandwidth == A100_80GB.fabric
     assert interconnect(A10).bandwidth == PCIE_4.bandwidth
+    assert [interconnect(MI300X, degree).bandwidth for degree in (2, 8)] == [64e9, 448e9]
 
 
 def test_one_gpu_talks_to_nobody():
@@ -137,5 +158,8 @@ def test_an_engine_with_a_link_pays_for_every_all_reduce():
 
 
 def test_copied_heads_leave_room_for_fewer_tokens():
-    four, eight = (Engine(QWEN2_5_7B, A100_80GB, tensor_parallel=n).blocks for n in (4, 8))
+    four_heads = replace(QWEN3_8B, name="four KV heads").mixed(
+        lambda attention: replace(attention, kv_heads=4)
+    )
+    four, eight = (Engine(four_heads, A100_80GB, tensor_parallel=n).blocks for n in (4, 8))
     assert eight == pytest.approx(four, rel=0.04)  # twice the memory, and every head twice in it

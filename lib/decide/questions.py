@@ -32,6 +32,32 @@ FIX = "fix the transfer first"
 MEASURE = "measure first"
 NOTHING = "no layout meets the targets"
 
+QUESTIONS = (
+    FITS,
+    LASTS,
+    QUICK,
+    CALM,
+    LATE,
+    STALLS,
+    TUNED,
+    APART,
+    GROWS,
+    CHANGES,
+    SHOWS,
+) = (  # all that may be asked
+    "Does the model fit?",
+    "Can they keep up with the load?",
+    "Is the handoff fast enough?",
+    "Does one pool keep the targets at this load?",
+    "Is only the first token late?",
+    "Do prompts stall the answers?",
+    "Do small steps or larger engines keep them?",
+    "Do two pools keep them, with this handoff?",
+    "Does the context grow from turn to turn?",
+    "Can history change?",
+    "Does the frontend show in the GPU nodes' CPU profile?",
+)
+
 
 @dataclass(frozen=True)
 class Fork:
@@ -116,7 +142,7 @@ def fit(case: Case, compared: Plan) -> Fork:
     degree = compared.pools[0].degree
     usable = USABLE_MEMORY * degree * case.gpu.memory
     return Fork(
-        "Does the model fit?",
+        FITS,
         True,
         f"{case.model.resident_bytes / 1e9:.1f} GB of weights in {usable / 1e9:.1f} GB usable; room for "
         f"{room(case.model, case.gpu, degree):,} tokens, the longest request has {case.longest:,}",
@@ -133,7 +159,7 @@ def lasts(case: Case, compared: Plan, found: Verdict) -> Fork:
         if case.link and case.handoff_s is None:
             share = case.load.rate * case.wire / compared.split.n_prefill
             said.append(f"the link of a prefill engine {percent(share)}")
-    return Fork("Can they keep up with the load?", able, "; ".join(said))
+    return Fork(LASTS, able, "; ".join(said))
 
 
 def busy_words(busy: Iterable[Busy]) -> str:
@@ -153,30 +179,30 @@ def forks(case: Case, compared: Plan, found: Verdict, limit: float | None) -> It
         how = "measured" if case.handoff_s is not None else "predicted"
         quick = limit is not None and case.handoff <= limit
         number = f"{lasting(case.handoff)} {how}; {within(limit)}"
-        yield Fork("Is the handoff fast enough?", quick, number, (6,))
+        yield Fork(QUICK, quick, number, (6,))
     calm = found.together.share >= case.target
     kept = f"{keeping(found.together)}, {percent(case.target)} asked"
-    yield Fork("Does one pool keep the targets at this load?", calm, kept, (7,))
+    yield Fork(CALM, calm, kept, (7,))
     if not calm:
         one = found.together
         late = one.first < case.target <= one.rest
         parts = f"first tokens in time: {percent(one.first)}; gaps in time: {percent(one.rest)}"
-        yield Fork("Is only the first token late?", late, parts, (5,))
+        yield Fork(LATE, late, parts, (5,))
         if not late:
             yield prompts_collide(case, compared, found)
         yield other_settings(compared, found)
         if compared.split and found.apart and found.free:
             better = found.apart.share >= case.target
             number = f"{keeping(found.apart)} apart, {percent(found.free.share)} if copies took no time"
-            yield Fork("Do two pools keep them, with this handoff?", better, number, (1, 2, 6))
+            yield Fork(APART, better, number, (1, 2, 6))
     if case.new_tokens is not None:
         yield context_grows(case, compared)
     if case.history_can_change:
-        yield Fork("Can history change?", True, "as you say; a cache is right for one token sequence only")
+        yield Fork(CHANGES, True, "as you say; a cache is right for one token sequence only")
     if case.cpu_s_per_request is not None:
         cores = case.cpu_s_per_request * case.load.rate
         number = f"{cores:.3g} cores busy at {case.load.rate:.3g} req/s"
-        yield Fork("Does the frontend show in the GPU nodes' CPU profile?", cores >= 1, number, (4,))
+        yield Fork(SHOWS, cores >= 1, number, (4,))
 
 
 def other_settings(compared: Plan, found: Verdict) -> Fork:
@@ -186,7 +212,7 @@ def other_settings(compared: Plan, found: Verdict) -> Fork:
         number = f"{pool}: {keeping(kept)}"
     else:
         number = "none of " + "; ".join(map(str, compared.pools[1:])) if compared.pools[1:] else "none to try"
-    return Fork("Do small steps or larger engines keep them?", found.other is not None, number)
+    return Fork(TUNED, found.other is not None, number)
 
 
 def prompts_collide(case: Case, compared: Plan, found: Verdict) -> Fork:
@@ -199,7 +225,7 @@ def prompts_collide(case: Case, compared: Plan, found: Verdict) -> Fork:
     gaps = trace.share_with_prefill(2) if trace else 1.0
     carry = f"{100 * gaps:.1f} % of gaps carry a prompt; " if trace else ""
     number = f"{carry}a prompt takes {lasting(alone)}, all of them {percent(busy)} of the time"
-    return Fork("Do prompts stall the answers?", gaps > 0.01, number, (1, 2))
+    return Fork(STALLS, gaps > 0.01, number, (1, 2))
 
 
 def context_grows(case: Case, compared: Plan) -> Fork:
@@ -213,7 +239,7 @@ def context_grows(case: Case, compared: Plan) -> Fork:
         f"{case.new_tokens:,} of {case.prompt:,.0f} tokens are new: {lasting(back)} of prefill if all before "
         f"is kept, {lasting(again)} if the last answer is computed again, {lasting(whole)} if everything is"
     )
-    return Fork("Does the context grow from turn to turn?", case.new_tokens < case.prompt, number, (3,))
+    return Fork(GROWS, case.new_tokens < case.prompt, number, (3,))
 
 
 def prefill_seconds(one: Engine, tokens: int, prompt: int) -> float:

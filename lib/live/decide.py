@@ -12,6 +12,7 @@ from typing import Any
 from lib import models, workload
 from lib.decide import Advice, Case, Load, margin, poisson, questions, recorded, words
 from lib.decide import decide as advise
+from lib.decide.questions import QUESTIONS
 from lib.goodput import SLO
 from lib.live import (
     GPU,
@@ -36,20 +37,6 @@ IN_A_LINK = 1500  # characters of a text, at most
 ABSENT = "# "  # what a link says in place of a longer one
 ANY, SAME = "any", "as above"
 LAYOUTS = ("one pool", "other steps or engines", "two pools", "free copies")
-QUESTIONS = (  # all that `questions.forks` may ask
-    "Does the model fit?",
-    "Can they keep up with the load?",
-    "Is the handoff fast enough?",
-    "Does one pool keep the targets at this load?",
-    "Is only the first token late?",
-    "Do prompts stall the answers?",
-    "Do small steps or larger engines keep them?",
-    "Do two pools keep them, with this handoff?",
-    "Does the context grow from turn to turn?",
-    "Can history change?",
-    "Does the frontend show in the GPU nodes' CPU profile?",
-)
-STRESSES = 4  # rows of what would change the answer
 
 
 @calculates(

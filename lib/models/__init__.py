@@ -1,4 +1,4 @@
-"""Models: from an architecture to parameters, bytes read per step, bytes in memory, bytes kept of a request."""
+"""Models: from an architecture to parameters, bytes of weights, and bytes kept of a request."""
 
 from lib.models.catalogue import (
     DEEPSEEK_V3,

@@ -35,8 +35,8 @@ def described(model: Model) -> dict[str, object]:
 def words(model: Model) -> str:
     """Return the same in words, a line each."""
     lines = [
-        f"{model.name}: {model.layers:,} layers, {model.params / 1e9:.2f} billion parameters, of which a token "
-        f"meets {model.active_params / 1e9:.2f} billion",
+        f"{model.name}: {model.layers:,} layers, {model.params / 1e9:.2f} billion parameters, of which a "
+        f"token meets {model.active_params / 1e9:.2f} billion",
         f"weights: {model.resident_bytes / 1e9:.2f} GB; products in {model.arithmetic}",
         f"cache: {model.growing_bytes_per_token:,} bytes a token, {model.cache_bytes:g} bytes a value",
     ]

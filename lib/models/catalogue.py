@@ -124,8 +124,8 @@ GPT_OSS_20B = listed(
 )  # fmt: skip
 LLAMA_4_SCOUT = listed(
     "Llama-4 Scout",
-    "text_config of meta-llama/Llama-4-Scout-17B-16E-Instruct on Hugging Face: three layers of four look back "
-    "at their own chunk of 8,192 tokens only; the language model alone",
+    "text_config of meta-llama/Llama-4-Scout-17B-16E-Instruct on Hugging Face: three layers of four look "
+    "back at their own chunk of 8,192 tokens only; the language model alone",
     model_type="llama4_text", num_hidden_layers=48, hidden_size=5120, num_attention_heads=40,
     num_key_value_heads=8, head_dim=128, intermediate_size=8192, intermediate_size_mlp=16384,
     interleave_moe_layer_step=1, num_local_experts=16, num_experts_per_tok=1, attention_chunk_size=8192,
@@ -140,7 +140,8 @@ GLM_4_5 = listed(
 )  # fmt: skip
 KIMI_K2 = listed(
     "Kimi K2",
-    "config.json of moonshotai/Kimi-K2-Instruct on Hugging Face: FP8 but for embedding, head, norms and routers",
+    "config.json of moonshotai/Kimi-K2-Instruct on Hugging Face: FP8 but for embedding, head, norms and "
+    "routers",
     **LATENT, model_type="kimi_k2", num_attention_heads=64, vocab_size=163840, first_k_dense_replace=1,
     n_routed_experts=384, max_position_embeddings=131072, rope_scaling=YARN_K2,
 )  # fmt: skip
@@ -154,8 +155,9 @@ GEMMA_3_27B = listed(
 )  # fmt: skip
 MISTRAL_SMALL = listed(
     "Mistral Small 24B", "config.json of mistralai/Mistral-Small-24B-Instruct-2501 on Hugging Face",
-    model_type="mistral", num_hidden_layers=40, hidden_size=5120, num_attention_heads=32, num_key_value_heads=8,
-    head_dim=128, intermediate_size=32768, vocab_size=131072, max_position_embeddings=32768,
+    model_type="mistral", num_hidden_layers=40, hidden_size=5120, num_attention_heads=32,
+    num_key_value_heads=8, head_dim=128, intermediate_size=32768, vocab_size=131072,
+    max_position_embeddings=32768,
 )  # fmt: skip
 
 MODELS = (

@@ -1,4 +1,4 @@
-"""A Hugging Face config.json read as a `Model`; what the book's arithmetic does not cover is refused by name."""
+"""A Hugging Face config.json read as a `Model`; what is not covered is refused by name."""
 
 import json
 from collections import Counter
@@ -139,7 +139,7 @@ def understood(config: Config, name: str, beside: object) -> tuple[Model, set[st
         )
     called = config.get("_name_or_path")
     d = f.size("hidden_size", "n_embd", "d_model", "n_embed")
-    head, product = said.weight("lm_head")
+    head, _ = said.weight("lm_head")
     embedding, _ = said.weight("embed_tokens")
     groups, arithmetic = grouped(shape, d, said)
     vectors = shape.vectors + (projector(outer, d) if outer.get("model_type") == "kimi_k25" else 0)
@@ -223,7 +223,7 @@ def grouped(shape: Shape, d: int, said: Quantization) -> tuple[tuple[Layers, ...
 
 
 def context(f: Fields, kind: str) -> int | None:
-    """Return the most tokens of a request, as vLLM derives it: the least length named, times rope's factor."""
+    """Return the most tokens of a request, as vLLM derives it: the least length named, times rope's."""
     lengths = [f.get(key) for key in LENGTHS]
     known = [int(n) for n in lengths if isinstance(n, int) and not isinstance(n, bool) and 0 < n < 10**9]
     if not known:

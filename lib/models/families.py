@@ -15,7 +15,7 @@ Layer = tuple[tuple[Mixer, ...], FFN | Experts | None, int]  # mixers, FFN, vect
 
 @dataclass(frozen=True)
 class Shape:
-    """Layers one by one, and what stands around them: whether head and embedding are one, other parameters."""
+    """Layers one by one, and what stands around them: whether head and embedding are one."""
 
     layers: Sequence[Layer]
     tied: bool = False
@@ -105,8 +105,8 @@ def windows(
 
 
 def plain(
-    f: Fields, mixers: Sequence[Mixer], ffns: Sequence[FFN | Experts | None], norms: int = 2, bias: bool = False,
-    **shape: int | bool,
+    f: Fields, mixers: Sequence[Mixer], ffns: Sequence[FFN | Experts | None], norms: int = 2,
+    bias: bool = False,     **shape: int | bool,
 ) -> Shape:  # fmt: skip
     """Layers of one mixer and one FFN with `norms` norms each, and one at the end; `bias`: they have one."""
     each = width(f) * (2 if bias else 1)
@@ -244,7 +244,8 @@ def gemma4(f: Fields) -> Shape:
         experts = f.size("num_experts")
         part = Experts(
             count=experts, top_k=f.size("top_k_experts", "num_experts_per_tok"),
-            width=f.size("moe_intermediate_size", "expert_intermediate_size"), d_shared=f.size("intermediate_size"),
+            width=f.size("moe_intermediate_size", "expert_intermediate_size"),
+            d_shared=f.size("intermediate_size"),
             vectors=experts + d, module="",
         )  # fmt: skip
         norms = 7
@@ -436,7 +437,8 @@ def opt(f: Fields) -> Shape:
     d, bias = width(f), f.flag("enable_bias", True)
     if f.size("word_embed_proj_dim", default=d) != d:
         raise ValueError(
-            f"config.json: word_embed_proj_dim={f.get('word_embed_proj_dim')!r} is not covered; use hidden_size"
+            f"config.json: word_embed_proj_dim={f.get('word_embed_proj_dim')!r} is not covered; "
+            "use hidden_size"
         )
     last = f.flag("do_layer_norm_before", True) and not f.flag("_remove_final_layer_norm")
     f.used.add("layer_norm_elementwise_affine")
@@ -995,7 +997,8 @@ def jamba(f: Fields) -> Shape:
     part: FFN | Experts = ffn(f)
     if experts > 1:
         part = mixture(f, ("num_experts",), inner=("intermediate_size",)) if "num_experts" in f else Experts(
-            count=experts, top_k=f.size("num_experts_per_tok", default=2), width=f.size("intermediate_size"))  # fmt: skip
+            count=experts, top_k=f.size("num_experts_per_tok", default=2), width=f.size("intermediate_size"),
+        )  # fmt: skip
     state, see = mamba1(f, "mamba_", norms=True, module="mamba"), attention(f)
     f.used.update(("num_experts_per_tok", "num_experts"))
     layers: list[Layer] = [

@@ -203,7 +203,7 @@ class Model:
 
     @cached_property
     def _shared(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Of each group: layers; parameters of a layer's mixers, of what of its FFN all tokens pass, router."""
+        """Of each group: layers; parameters of a layer's mixers, of the FFN that all pass, of the router."""
         found = []
         for group in self.groups:
             mixers = sum(sum(mixer.matrices(self.d_model).values()) for mixer in group.mixers)
@@ -214,7 +214,7 @@ class Model:
 
     @cached_property
     def _routed(self) -> tuple[tuple[int, Experts, int, float], ...]:
-        """Of each group with experts: layers, experts, parameters of one in every layer, bytes of a weight."""
+        """Of each group with experts: layers, experts, parameters of one in all, bytes of a weight."""
         return tuple(
             (
                 group.count,

@@ -21,7 +21,7 @@ class Attention:
     Keys are `head_dim` wide, values `v_head_dim` (None: the same). `window`: only the last so many tokens
     are seen and kept; None: all. `gated`: the queries' matrix makes a gate for the output as well.
     `one_matrix`: keys and values come out of one matrix. `borrows`: an earlier layer's keys and values are
-    used: nothing is projected or kept here. `vectors`: biases, norms, sinks. `module`: what Hugging Face calls it.
+    used: nothing is projected or kept here. `vectors`: biases, norms, sinks. `module`: what it is called.
     """
 
     heads: int
@@ -291,7 +291,7 @@ class Experts:
         return self.factor * (self.d_expert or d_model) * self.width
 
     def matrices(self, d_model: int) -> Matrices:
-        """Return the parameters that every token meets: the shared expert, and what leads into a narrow one."""
+        """Return the parameters that every token meets: the shared expert, the way into narrow ones."""
         names = ("gate_proj", "up_proj", "down_proj") if self.gated else ("up_proj", "down_proj")
         found = {f"shared_experts.{name}": d_model * self.d_shared for name in names if self.d_shared}
         if self.d_expert:

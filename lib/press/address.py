@@ -1,4 +1,4 @@
-"""Where the repository and the site are on the web, as far as that is known."""
+"""Where the repository and the site are on the web, as far as that is known; paths on disk are elsewhere."""
 
 from __future__ import annotations
 

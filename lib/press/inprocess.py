@@ -1,4 +1,7 @@
-"""What a kernel and Jupyter Book do with a page, in this process: for `mutate` and the tests of the press."""
+"""What a kernel and Jupyter Book do with a page, in this process: for `tools.mutate` and tests.
+
+The book itself is executed in kernels, by `run`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """vLLM's own records, played again: what its scheduler did, and what this one does with the same inputs.
 
-The records lie in `tests/scheduler-traces`. Not here: the rules (`lib.scheduler`).
+The records lie in `lib/data/vllm`. Not here: the rules (`lib.scheduler`).
 """
 
 from collections.abc import Mapping, Sequence

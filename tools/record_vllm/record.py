@@ -1,4 +1,4 @@
-"""Record what vLLM's own scheduler does with the workloads in tests/scheduler-traces (README.md beside this).
+"""Record what vLLM's own scheduler does with the workloads in lib/data/vllm (README.md beside this).
 
 It drives vLLM's `Scheduler` as its engine core does: one step composed at a time, or one ahead where
 scheduling is asynchronous. No model runs: every sampled token is made up, and a step lasts what this book's
@@ -47,7 +47,7 @@ from lib.hardware import L40S
 from lib.models import QWEN2_5_7B
 from lib.roofline import PUBLISHED, Work, decode, prefill, step_time
 
-TRACES = ROOT / "tests" / "scheduler-traces"
+TRACES = ROOT / "lib" / "data" / "vllm"
 GENERATED = 7  # the token that the made-up sampler draws, every time
 DIGITS = 12
 MODEL = {  # the shape of Qwen2.5-7B, from which vLLM makes its own configuration; it loads no weights
