@@ -63,8 +63,8 @@ def undivided(model: Model, degree: int) -> str:
                 return f"{what} of {model.name} is {width:,} wide, which {degree} GPUs cannot share"
             if each < 2 and width // degree % model.block:
                 return (
-                    f"{what} of {model.name} is {width:,} wide, {width // degree} on each of {degree} GPUs, no "
-                    f"multiple of the {model.block} weights that share a scale"
+                    f"{what} of {model.name} is {width:,} wide, {width // degree} on each of {degree} GPUs, "
+                    f"no multiple of the {model.block} weights that share a scale"
                 )
     return ""
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from lib.decide.case import Case, Load, poisson, recorded
 from lib.decide.layouts import Fewest, Option, fewest, left_for_copies, option
 from lib.decide.margin import COPY, Stress, reached, stresses
-from lib.decide.questions import FIX, MEASURE, SPLIT, Fork, Plan, also, forks, plan, reason, verdict
+from lib.decide.questions import MEASURE, Fork, Plan, also, forks, plan, reason, verdict
 from lib.decide.table import GUIDES_BOX, ROWS
 
 __all__ = ["GUIDES_BOX", "ROWS", "Advice", "Case", "Load", "decide", "poisson", "reached", "recorded"]

@@ -15,6 +15,8 @@ from lib.roofline import Efficiency
 from lib.steady import MOST
 from lib.workload import Request
 
+MANY = 1024  # GPUs at most
+
 
 @dataclass(frozen=True)
 class Load:
@@ -72,7 +74,7 @@ def about(mean: float, spread: float, dice: random.Random) -> int:
 def recorded(requests: Iterable[Request]) -> Load:
     """Return the load of requests as they came; at another rate the same ones, closer or further apart.
 
-    More of them are the same again, after a pause as long as the mean gap. Prompts whose parts say what they
+    More are the same again, after a pause as long as the mean gap. Prompts whose parts say what they
     share find in a cache what came before, as if nothing were dropped (`reused`).
     """
     rows = reused(workload.check(requests))
@@ -146,6 +148,8 @@ class Case:
 
     def __post_init__(self) -> None:
         checks.counts("decide", gpus=self.gpus)
+        if self.gpus > MANY:
+            raise ValueError(f"decide: gpus={self.gpus} are too many here; use at most {MANY:,}")
         checks.shares("decide", target=self.target)
         for name in (
             "tensor_parallel", "prefill_tensor_parallel", "decode_tensor_parallel", "n_prefill", "new_tokens"

@@ -1,4 +1,4 @@
-"""The layouts, under vLLM's rules and defaults: which there are, what they do at a load, what load they stand."""
+"""The layouts, under vLLM's rules and defaults: what they are, what they do at a load, what load they stand."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -169,7 +169,8 @@ def played(
     first = met(trace, SLO(slo.ttft))[rows] if slo.ttft is not None else [True]
     rest = met(trace, gaps)[rows] if gaps else [True]
     return Seen(
-        found.share, found.spread, sum(first) / len(first), sum(rest) / len(rest), pools, found.steady, trace, found.judged
+        found.share, found.spread, sum(first) / len(first), sum(rest) / len(rest), pools, found.steady, trace,
+        found.judged,
     )  # fmt: skip
 
 
@@ -223,7 +224,7 @@ def splits(case: Case) -> tuple[Split, ...]:
 
 
 def candidates(case: Case) -> Iterator[tuple[float, Split]]:
-    """Yield each split of the GPUs between which an engine hands over, and the requests/s that it does at most."""
+    """Yield each split between whose pools a cache is handed over, after the requests/s that it does at most."""
     asked = (case.prefill_tensor_parallel, case.decode_tensor_parallel)
     ways = [(degree,) if degree else case.degrees for degree in asked]
     able = {

@@ -49,7 +49,7 @@ def model_error(model: Model, gpu: GPU) -> tuple[float, str]:
 
 
 def typical() -> str:
-    """Return the text of `lib/data/typical.toml`: by what factors the predictions of each benchmark are off."""
+    """Return the text of `lib/data/typical.toml`: by what factors predictions of each benchmark are off."""
     lines = [
         "# By what factors the book's predictions are off, for each published benchmark: lib.decide.margin.",
         '# Write it anew: python -c "from lib.decide import margin; print(margin.typical(), end=str())"',

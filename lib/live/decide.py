@@ -85,7 +85,7 @@ LAYOUTS = ("one pool", "other steps or engines", "two pools", "free copies")
     )),
 )  # fmt: skip
 def decide(**knobs: Any) -> Answer:
-    """Return the chapter's advice: what was understood, the layouts side by side, the questions, the margin."""
+    """Return the chapter's advice: what was understood, the layouts side by side, questions, the margin."""
     asked = SimpleNamespace(**knobs)
     case, link = read(asked)
     with beside("gpus", **ARGUMENTS):
@@ -231,9 +231,9 @@ def plot(advice: Advice, target: float) -> Plot:
     colours = ("waiting", "cpu", "decode", "transfer")
     return {
         "title": "Requests that keep the targets, in one pool and in two",
-        "alt": "Four bars: the share of requests that keep the targets in one pool as it is, in one with other "
-        "steps or engines if that is what keeps them, in two, and in two between which copies take no time. A "
-        "line marks the share that is asked.",
+        "alt": "Four bars: the share of requests that keep the targets in one pool as it is, in one with "
+        "other steps or engines if that is what keeps them, in two, and in two between which copies take no "
+        "time. A line marks the share that is asked.",
         "x": {"label": "keep the targets, %", "ends": (0, 100)},
         "y": {"label": ""},
         "rows": list(LAYOUTS),
