@@ -50,8 +50,8 @@ def test_the_limit_of_the_handoff_tells_a_split_from_its_repair(monkeypatch):
     monkeypatch.setattr("lib.decide.layouts.SMALL_STEPS", ())
     case = replace(GUIDES_BOX, target=0.92)
     limit = decide(case).handoff_limit
-    assert decide(replace(case, handoff_s=0.9 * limit)).leaning == SPLIT
-    assert decide(replace(case, handoff_s=1.1 * limit)).leaning == FIX
+    assert decide(replace(case, handoff_s=0.8 * limit)).leaning == SPLIT
+    assert decide(replace(case, handoff_s=1.25 * limit)).leaning == FIX
 
 
 def test_a_growing_context_asks_for_the_way_back_and_a_changing_history_for_a_guard(advice):

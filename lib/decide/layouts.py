@@ -1,4 +1,4 @@
-"""The layouts, under vLLM's rules and defaults: what they are, what they do at a load, what load they stand."""
+"""The layouts, under vLLM's rules and defaults: what they do at a load, and how much they stand."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -224,7 +224,7 @@ def splits(case: Case) -> tuple[Split, ...]:
 
 
 def candidates(case: Case) -> Iterator[tuple[float, Split]]:
-    """Yield each split between whose pools a cache is handed over, after the requests/s that it does at most."""
+    """Yield each split that can hand over a cache, after the requests/s that it does at most."""
     asked = (case.prefill_tensor_parallel, case.decode_tensor_parallel)
     ways = [(degree,) if degree else case.degrees for degree in asked]
     able = {

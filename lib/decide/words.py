@@ -50,8 +50,8 @@ def assumed(case: Case) -> list[str]:
     if case.efficiency is None:
         reached = case.reached
         said.append(
-            f"steps reach {percent(reached.compute)} of the GPU's arithmetic and {percent(reached.bandwidth)} "
-            "of its bandwidth, as calibrated"
+            f"steps reach {percent(reached.compute)} of the GPU's arithmetic and "
+            f"{percent(reached.bandwidth)} of its bandwidth, as calibrated"
         )
     if case.handoff_s is None and case.link:
         said.append(f"{case.link.name} at its full rate, to each cache alone: {lasting(case.wire)} a prompt")
