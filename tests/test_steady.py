@@ -19,7 +19,8 @@ CASES = [
     *((row.case, Split(row.case.gpus - 1, 1, 1, 1)) for row in ROWS[:2]),
     (ONE, Split(1, 1, 1, 1)),
     (Case(LLAMA_3_1_8B, A100_80GB, poisson(4, 2000, 300, 0.5), SLO(1, tpot=0.05), PCIE_4, 4), Pool(4, 1)),
-    (Case(LLAMA_3_1_70B, H100_SXM, poisson(3, 4096, 512), SLO(2, itl=0.06), RDMA_400G, 16), Split(3, 4, 1, 4)),
+    (Case(LLAMA_3_1_70B, H100_SXM, poisson(3, 4096, 512), SLO(2, itl=0.06), RDMA_400G, 16),
+     Split(3, 4, 1, 4)),
     (Case(GPT_OSS_120B, H200, poisson(10, 3000, 300), SLO(1, itl=0.05), RDMA_400G, 8), Pool(8, 1)),
     (Case(QWEN2_5_7B, L40S, poisson(0.05, 1000, 8000), SLO(2, tpot=0.05), PCIE_4), Pool(2, 1)),
 ]  # fmt: skip

@@ -77,7 +77,7 @@ def answer(case: Case, tell: Tell) -> Advice:
     compared = plan(case)
     tell(0.2, "one pool and two")
     found = verdict(case, compared, through=True)
-    limit = left_for_copies(case, found.free) if found.free else None
+    limit = left_for_copies(case, compared.split) if compared.split else None
     tell(0.35, "how much load each stands")
     own, two = compared.pools[0], compared.split
     collocated = option(case, own)

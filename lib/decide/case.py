@@ -94,7 +94,7 @@ def recorded(requests: Iterable[Request]) -> Load:
 
 
 def reused(rows: Sequence[Request]) -> list[Request]:
-    """Return requests that say how many tokens at the front of each prompt came before; prompts as numbers."""
+    """Return requests that say how many tokens of each prompt came before; prompts as numbers."""
     known: set[tuple[tuple[str, int], ...]] = set()
     found = []
     for row in rows:

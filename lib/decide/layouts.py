@@ -185,23 +185,26 @@ def passes(case: Case, deployment: Deployment, rate: float | None = None, count:
     return seen(case, deployment, rate, count).share >= case.target
 
 
-def left_for_copies(case: Case, free: Seen) -> float | None:
-    """Return how many seconds a copy may take, as what was seen without copies leaves them; about.
+def left_for_copies(case: Case, split: Split) -> float | None:
+    """Return how many seconds a copy may take, as a run without copies leaves them; about.
 
     The share that is asked still keeps its first tokens and gaps then. None: not even without a copy.
     Infinite: there is no target for first tokens.
     """
-    if free.trace is None or free.share < case.target:
+    free = apart(case, split, 0.0)
+    if seen(case, free).share < case.target:
         return None
     if case.slo.ttft is None:
         return inf
+    found = settle(free, partial(case.load.draw, case.load.rate), case.slo, first=MOST // 2)
     gaps = gaps_alone(case.slo)
-    calm = met(free.trace, gaps) if gaps else [True] * len(free.trace)
+    calm = met(found.trace, gaps) if gaps else [True] * len(found.trace)
     left = [
         case.slo.ttft - ttft if ok else -inf
-        for ttft, ok in list(zip(free.trace.ttft, calm, strict=True))[slice(*free.judged)]
+        for ttft, ok in list(zip(found.trace.ttft, calm, strict=True))[slice(*found.judged)]
     ]
-    return sorted(left, reverse=True)[ceil(case.target * len(left)) - 1]
+    limit = sorted(left, reverse=True)[ceil(case.target * len(left)) - 1]
+    return limit if limit >= 0 else None
 
 
 # ------------------------------------------------------------------ which there are
