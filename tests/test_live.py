@@ -15,7 +15,7 @@ import pytest
 from test_site import AXE, CROWDED, FAINT, RULES, SMALL, WEAR, axe, settle
 
 from lib import decide as deciding
-from lib.decide import table
+from lib.decide import table, words
 from lib.live import NAMES, Choice, Number, Refused, Text, calculator
 from lib.live import decide as whole_form
 from lib.page import forms
@@ -136,37 +136,23 @@ decide = calculator("decide")
 def asked(row: table.Row) -> dict[str, object]:
     """What to put into the form for a row of the guide's table; its model, GPU and link are the defaults."""
     case = row.case
-    load, slo = case["workload"], case["slo"]
-    first = load.draw(load.rate, 0)[0]
+    first = case.load.draw(case.load.rate, 1)[0]
     return {
-        "rate": load.rate, "prompt": first.prompt_tokens, "output": first.output_tokens,
-        "ttft": slo.ttft or 0, "itl": 1e3 * (slo.itl or 0), "tpot": 1e3 * (slo.tpot or 0),
-        "handoff": 1e3 * case.get("handoff_s", 0), "gpus": case.get("gpus", 2),
-        "new": case.get("new_tokens", 0), "cpu": 1e3 * case.get("cpu_s_per_request", 0),
-        "history": "yes" if case.get("history_can_change") else "no",
+        "rate": case.load.rate, "prompt": first.prompt_tokens, "output": first.output_tokens,
+        "ttft": case.slo.ttft or 0, "itl": 1e3 * (case.slo.itl or 0), "tpot": 1e3 * (case.slo.tpot or 0),
+        "handoff": 1e3 * (case.handoff_s or 0), "gpus": case.gpus, "new": case.new_tokens or 0,
+        "cpu": 1e3 * (case.cpu_s_per_request or 0), "history": "yes" if case.history_can_change else "no",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("row", table.ROWS, ids=lambda row: str(row.number))
-def test_the_form_gives_the_chapters_answer_to_each_row_and_its_limit_within_the_spread_it_says(row):
-    chapter, answer = deciding.decide(**row.case), decide(**asked(row))
+def test_the_form_gives_the_chapters_answer_to_each_row(row):
+    chapter, answer = deciding.decide(row.case), decide(**asked(row))
     assert answer["say"][0].lower().startswith(chapter.recommendation)
-    left = re.findall(r"(no time|[\d.]+ m?s)", answer["say"][1])
-    limit, *alone = [0.0 if word == "no time" else seconds(word) for word in left]
-    theirs = chapter.handoff_limit or 0.0
-    assert min(alone) * 0.97 <= theirs <= max(alone) * 1.03
-    assert limit == pytest.approx(theirs, abs=0.02 * row.case["slo"].ttft)
-    for column, option in (("one pool", chapter.collocated), ("two pools", chapter.disaggregated)):
-        shown = dict(zip(answer["table"]["at this load"], answer["table"][column], strict=True))
-        assert shown["keep the targets, %"] == pytest.approx(100 * option.attainment, abs=4)
-        assert shown["TTFT p50, s"] == pytest.approx(option.ttft_p50, rel=0.1)
-        assert shown["ITL p50, ms"] == pytest.approx(1e3 * option.itl_p50, rel=0.1)
-
-
-def seconds(words: str) -> float:
-    """Return seconds that are given in s or ms."""
-    value, unit = words.split()
-    return float(value) * {"s": 1, "ms": 1e-3}[unit]
+    assert answer["table"] == words.table(chapter)
+    numbers = {fork.question: fork.number for fork in chapter.forks}
+    shown = dict(zip(answer["more"]["question"], answer["more"]["number"], strict=True))
+    assert {question: number for question, number in shown.items() if number != "–"} == numbers
 
 
 def test_a_pasted_config_is_the_model_and_a_link_carries_what_counts_of_it():
@@ -184,7 +170,7 @@ def test_a_pasted_recording_is_the_load_and_a_link_carries_a_short_one():
     rows = [f"{2.5 * i},{8000 + i},{200}" for i in range(40)]
     short = HEADER + "\n".join(rows)
     answer = decide(csv=short)
-    assert "your 40 requests as recorded" in answer["say"][1]
+    assert "40 requests as recorded" in answer["say"][1]
     assert decide(csv=short.replace(",", "\t"))["table"] == answer["table"]  # as out of a spreadsheet
     assert answer["link"] == {"csv": short}
     long = HEADER + "\n".join(f"{2.5 * i:.6f},{8000 + i},{200}" for i in range(100))
@@ -204,18 +190,18 @@ def test_a_pasted_recording_is_the_load_and_a_link_carries_a_short_one():
         ({"config": json.dumps(CONFIG | {"vocab_size": "many"})}, "config", "vocab_size='many'"),
         ({"config": json.dumps(CONFIG | {"quantization_config": "fp8"})}, "config", "another kind"),
         ({"config": json.dumps(CONFIG | {"hidden_size": 28 * 10**6}), "handoff": 0}, "degree", "GB usable"),
-        ({"csv": HEADER + "0,5,5\n1,five,5"}, "csv", "line 3, .*five"),
+        ({"csv": HEADER + "0,5,5\n1,five,5"}, "csv", "five"),
         ({"csv": HEADER + "0,5\n1,5,5"}, "csv", "line 2: no output_tokens"),
         ({"csv": HEADER + "0,5,5\n0,5,5"}, "csv", "all requests arrive at once"),
         ({"csv": HEADER + "0,5,1\n1,5,1"}, "csv", "nothing is decoded"),
-        ({"csv": HEADER + "\n".join(f"{i},5,5" for i in range(201))}, "csv", "at most 200"),
-        ({"csv": HEADER + "0,5,150000\n1,5,150000"}, "csv", "take too long here"),
-        ({"model": "Llama-3.1-70B"}, "degree", r"141\.1 GB of weights .*tensor_parallel=4 would do"),
+        ({"csv": HEADER + "\n".join(f"{i},5,5" for i in range(2001))}, "csv", "at most 2,000"),
+        ({"csv": HEADER + "0,5,150000\n1,5,150000"}, "csv", "reads 32,768"),
+        ({"model": "Llama-3.1-70B"}, "degree", r"141\.1 GB of weights .*use 8"),
         ({"gpus": 3, "degree": "2"}, "gpus", "use a multiple"),
-        ({"gpus": 10}, "gpus", "use at most 8"),
-        ({"split": 2}, "split", "use 1 to 1, or 0"),
-        ({"new": 9000}, "new", "new_tokens=9000"),
-        ({"handoff": 1}, "handoff", "handoff_s=0.001"),
+        ({"degree": "8", "gpus": 8}, "degree", "28 heads, which 8 GPUs cannot share"),
+        ({"link": "400 Gb/s RDMA"}, "link", "use a link of at most 200 Gb/s"),
+        ({"new": 9000}, "new", "New tokens a turn: 9000 exceed"),
+        ({"handoff": 1}, "handoff", "Handoff of a mean prompt's cache: 0.001 is less"),
         ({"ttft": 0, "itl": 0}, "ttft", "use at least one"),
         ({"gap": 10}, "gap", "use a gap of at least itl"),
         ({"prefill": 700}, "decode", "use both"),
@@ -230,23 +216,19 @@ def test_what_cannot_be_is_said_beside_the_knob_that_it_is_about(knobs, place, w
 
 
 def test_measured_steps_and_a_price_enter():
-    assert "48\xa0% of the GPU's arithmetic and 75\xa0% of its bandwidth, as you measured" in " ".join(
-        decide(prefill=700, decode=22.5)["say"]
-    )
+    assert "as calibrated" not in " ".join(decide(prefill=700, decode=22.5)["say"])
     table = decide(handoff=20, price=1.2)["table"]
     cost, rate = table["two pools"][-1], table["two pools"][-2]
     assert cost == pytest.approx(1e6 * 2 * 1.2 / 3600 / (rate * 256))
 
 
-def test_the_best_split_is_found_and_another_is_tried():
-    chapter = deciding.decide(**table.ROWS[1].case).disaggregated
-    said = f"If split, {chapter.n_prefill} for prompts and {chapter.n_decode} for answers"
-    assert said in decide(**asked(table.ROWS[1]))["say"][2]
-    assert "If split, 1 for prompts and 3 for answers" in decide(**asked(table.ROWS[1]), split=1)["say"][2]
+def test_another_split_than_the_best_is_tried():
+    answer = decide(**asked(table.ROWS[1]), split=1)
+    assert answer["table"]["two pools"] != decide(**asked(table.ROWS[1]), split=3)["table"]["two pools"]
 
 
 def test_the_forms_questions_are_those_of_the_flow():
-    asked_by_decide = {fork.question for row in table.ROWS for fork in deciding.decide(**row.case).forks}
+    asked_by_decide = {fork.question for row in table.ROWS for fork in deciding.decide(row.case).forks}
     assert asked_by_decide == set(whole_form.QUESTIONS)
 
 

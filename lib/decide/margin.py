@@ -7,7 +7,7 @@ from statistics import median
 
 from lib import calibration, checks, data, measured, parallelism
 from lib.decide.case import Case
-from lib.decide.questions import verdict
+from lib.decide.questions import Plan, verdict
 from lib.hardware import GPU, PCIE_4
 from lib.kv_cache import transfer_time
 from lib.models import QWEN2_5_7B, Model
@@ -38,16 +38,29 @@ def model_error(model: Model, gpu: GPU) -> tuple[float, str]:
     """Return by what factor the book's predictions are typically off for the like, and of which benchmarks.
 
     The median over the figures of all published benchmarks of dense models, or of models with experts; on
-    the same GPU, if there are any.
+    the same GPU, if there are any. They are kept in `lib/data/typical.toml`, for to predict them takes longer
+    than a decision; the tests predict them again.
     """
-    kin = [name for name in measured.ENTRIES if name != calibration.DATABASE]
-    kin = [name for name in kin if (name in WITH_EXPERTS) == bool(model.experts)]
+    kept: dict[str, list[float]] = data.read("typical.toml")["factors"]
+    kin = [name for name in kept if (name in WITH_EXPERTS) == bool(model.experts)]
     same = [name for name in kin if gpu in measured.ENTRIES[name].gpus]
-    for names in (same, kin):
-        factors = {name: measured.factors(measured.predict(name)) for name in names}
-        if any(factors.values()):
-            break
-    return median(chain(*factors.values())), ", ".join(name for name in names if factors[name])
+    names = same or kin
+    return median(chain(*(map(float, kept[name]) for name in names))), ", ".join(names)
+
+
+def typical() -> str:
+    """Return the text of `lib/data/typical.toml`: by what factors predictions of each benchmark are off."""
+    lines = [
+        "# By what factors the book's predictions are off, for each published benchmark: lib.decide.margin.",
+        '# Write it anew: python -c "from lib.decide import margin; print(margin.typical(), end=str())"',
+        "[factors]",
+    ]
+    for name in measured.ENTRIES:
+        if name != calibration.DATABASE:
+            found = measured.factors(measured.predict(name))
+            if found:
+                lines.append(f"{name} = [{', '.join(f'{factor:.4g}' for factor in found)}]")
+    return "\n".join(lines) + "\n"
 
 
 def reached(
@@ -74,12 +87,12 @@ def reached(
 
 def scaled(case: Case, factor: float) -> Case:
     """Return the case with both efficiencies times a factor, at most 1."""
-    own = case.efficiency
+    own = case.reached
     slower = Efficiency(min(1, own.compute * factor), min(1, own.bandwidth * factor), own.overhead)
     return replace(case, efficiency=slower)
 
 
-def stresses(case: Case, n_prefill: int) -> tuple[Stress, ...]:
+def stresses(case: Case, compared: Plan) -> tuple[Stress, ...]:
     """Return what the answer would be otherwise.
 
     At efficiencies 20 % off; unless they were measured, with this book's typical error; unless that was
@@ -89,12 +102,12 @@ def stresses(case: Case, n_prefill: int) -> tuple[Stress, ...]:
         ("efficiencies 20 % lower", scaled(case, 0.8), STEPS),
         ("efficiencies 20 % higher", scaled(case, 1.2), STEPS),
     ]
-    if not case.timed:
+    if case.efficiency is None:
         error, _ = model_error(case.model, case.gpu)
         name = f"all steps {error:.2f} times as long, this book's typical error"
         tried.append((name, scaled(case, 1 / error), STEPS))
-    if case.handoff_s is None:
+    if case.handoff_s is None and compared.split:
         slow = case.wire * wire_factor()
         name = f"handoff {wire_factor():.0f} times the wire, {slow:.2g} s, as the guide's"
         tried.append((name, replace(case, handoff_s=slow), COPY))
-    return tuple(Stress(name, verdict(other, n_prefill).recommendation, what) for name, other, what in tried)
+    return tuple(Stress(name, verdict(other, compared).recommendation, what) for name, other, what in tried)

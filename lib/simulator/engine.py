@@ -79,6 +79,12 @@ class Engine:
                 raise ValueError(
                     f"Engine: {name}={getattr(self, name)!r} is not in the textbook; use policy=vllm"
                 )
+        wrong = parallelism.undivided_heads(self.model, self.tensor_parallel)
+        if wrong:
+            able = [str(n) for n in range(1, 65) if not parallelism.undivided_heads(self.model, n)]
+            raise ValueError(
+                f"Engine: tensor_parallel={self.tensor_parallel}: {wrong}; use one of {', '.join(able)}"
+            )
         if self.blocks < 1:
             raise ValueError(
                 f"Engine: {self.model.name} leaves no room for a KV cache on tensor_parallel="
