@@ -10,10 +10,9 @@ measurements that nobody here has seen.
 import csv
 import io
 import sys
-import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -23,16 +22,15 @@ from statistics import median
 
 from lib import measurements
 from lib.hardware import GPU
-from lib.measurements import FIGURE, Figure, Measurement, Setup
+from lib.measurements import Figure, Measurement, Setup
 from lib.models import Model
-from lib.predict import NEW, OLD, Parts, early, growth, model_of, predict
+from lib.predict import NEW, OLD, SEEDS, Parts, early, growth, model_of, predict
 
-FILE = "predictions.csv"
+FILE, ALONE = "predictions.csv", "suspects.csv"
 FIRST = (  # the nine benchmarks that the book's first prediction was of
     "guide-l40s-", "mooncake-sglang-a10-", "mooncake-vllm-h800", "llm-d-h200-", "mori-mi300x-",
     "distserve-blog-", "splitwise-a100-tp8", "splitwise-h100-tp8", "fabric-lib-",
 )  # fmt: skip
-UNKNOWN = "nan"
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def off(predicted: float | None, measured: float) -> float:
 
 def factors(rows: Iterable[Row], old: bool = False) -> list[float]:
     """Return the factors of the rows that are a test, the best first."""
-    tests = [row for row in rows if row.tests]
+    tests = [row for row in rows if row.tests and (row.old is not None or not old)]
     return sorted(off(row.old if old else row.new, row.figure.measured) for row in tests)
 
 
@@ -100,7 +98,9 @@ def within(values: Sequence[float], limit: float) -> float:
 # ---------------------------------------------------------------------------------------- all predictions
 
 
-def predictions(one: Measurement, parts: Parts = NEW) -> Iterator[tuple[Figure, float | None, str]]:
+def predictions(
+    one: Measurement, parts: Parts = NEW, seeds: Sequence[int] = SEEDS
+) -> Iterator[tuple[Figure, float | None, str]]:
     """Yield each figure of a measurement, its prediction, or None and why there is none."""
     wanted: dict[Setup, list[str]] = {}
     for figure in one.figures:
@@ -111,7 +111,7 @@ def predictions(one: Measurement, parts: Parts = NEW) -> Iterator[tuple[Figure, 
     def at(setup: Setup, name: str) -> float:
         if setup not in worked:
             played = setup if parts.late else early(setup, one.chosen_late)
-            worked[setup] = predict(played, wanted[setup], parts, one.source.published)
+            worked[setup] = predict(played, wanted[setup], parts, one.source.published, seeds)
         found = worked[setup][name]
         if isinstance(found, str):
             raise ValueError(found)
@@ -135,7 +135,7 @@ def _plain(figure: Figure) -> str:
 
 
 def fingerprint() -> str:
-    """Return what the kept predictions depend on as data: the measurements, the kernels' constants, models."""
+    """Return what the kept predictions are of: the measurements, the kernels' constants, the models."""
     folder = files("lib.data")
     texts = [folder.joinpath(name).read_bytes() for name in ("kernels.toml", "models.json")]
     inner = folder.joinpath("measurements")
@@ -143,16 +143,20 @@ def fingerprint() -> str:
     return sha256(b"\0".join(texts)).hexdigest()[:16]
 
 
+def _kept(name: str) -> list[dict[str, str]]:
+    """The lines of a file that `--write` made. ValueError where it was made of other data."""
+    first, _, rest = files("lib.data").joinpath(name).read_text("utf8").partition("\n")
+    if first != f"# {fingerprint()}":
+        raise ValueError(
+            f"{name}: it was made of other measurements or constants; use python -m lib.measured --write"
+        )
+    return list(csv.DictReader(io.StringIO(rest)))
+
+
 @cache
 def compare() -> tuple[Row, ...]:
     """Return every figure with its kept predictions. ValueError where these are of other data."""
-    text = files("lib.data").joinpath(FILE).read_text("utf8")
-    first, _, rest = text.partition("\n")
-    if first != f"# {fingerprint()}":
-        raise ValueError(
-            f"{FILE}: the predictions are of other measurements or constants; use python -m lib.measured --write"
-        )
-    kept = {(line["measurement"], line["figure"]): line for line in csv.DictReader(io.StringIO(rest))}
+    kept = {(line["measurement"], line["figure"]): line for line in _kept(FILE)}
     rows = []
     for one in measurements.measurements().values():
         for figure in one.figures:
@@ -162,18 +166,23 @@ def compare() -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def write(path: Path, jobs: int = 2) -> None:
-    """Work out every prediction, and keep them in a file. It takes minutes."""
+def write(folder: Path, jobs: int = 2) -> None:
+    """Work out every prediction, and what each part does, and keep both. It takes minutes."""
     from multiprocessing import Pool  # which a browser does not have
 
-    every = list(measurements.measurements().values())
     with Pool(jobs) as pool:
+        every = list(measurements.measurements().values())
         lines = [line for found in pool.imap(_lines, every, chunksize=1) for line in found]
+        _save(folder / FILE, ("measurement", "figure", "old", "new", "why"), lines)
+        parts = [(name, *found) for name, found in zip(PARTS, pool.map(_suspect, PARTS), strict=True)]
+        _save(folder / ALONE, ("part", "alone", "alone_worst", "without", "without_worst"), parts)
+
+
+def _save(path: Path, header: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
     with path.open("w", encoding="utf8", newline="\n") as file:
         file.write(f"# {fingerprint()}\n")
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(("measurement", "figure", "old", "new", "why"))
-        table.writerows(lines)
+        table.writerows([header, *lines])
 
 
 def _lines(one: Measurement) -> list[tuple[str, ...]]:
@@ -191,6 +200,51 @@ def _short(value: float | None) -> str:
 def is_first(row: Row) -> bool:
     """Say whether a figure is of the nine benchmarks that the book began with."""
     return row.measurement.id.startswith(FIRST)
+
+
+PARTS = {
+    "kernels": "steps as sums of kernels",
+    "front": "seconds in front of an engine",
+    "cpu": "CPU and launches of 2023 and 2024",
+    "apart": "prompts in steps of their own",
+    "wire": "RDMA at 87 %",
+    "uneven": "experts on GPUs of their own",
+    "late": "lengths, bursts and routes chosen late",
+}
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """What a part of the price does to the first nine benchmarks: alone with the old one, and taken away."""
+
+    name: str
+    alone: float
+    alone_worst: float
+    without: float
+    without_worst: float
+
+
+def suspects() -> list[Suspect]:
+    """Return what each part explains: median and worst factor, one seed of each load."""
+    kept = _kept(ALONE)
+    return [
+        Suspect(PARTS[line.pop("part")], **{key: float(value) for key, value in line.items()})
+        for line in kept
+    ]
+
+
+def _suspect(part: str) -> tuple[str, ...]:
+    found: list[float] = []
+    for parts in (replace(OLD, **{part: True}), replace(NEW, **{part: False})):
+        values = [
+            off(value, figure.measured)
+            for one in measurements.measurements().values()
+            if one.id.startswith(FIRST)
+            for figure, value, _ in predictions(one, parts, SEEDS[:1])
+            if value is not None and not figure.constant
+        ]
+        found += [median(values), max(values)]
+    return tuple(f"{value:.4g}" for value in found)
 
 
 # ---------------------------------------------------------------------------------------- typical error
@@ -211,11 +265,12 @@ ENOUGH = 5  # figures
 
 
 @cache
-def typical_error(model: Model, gpu: GPU, phase: str = "whole") -> Error:
+def typical_error(model: Model, gpu: GPU, phase: str = "whole", old: bool = False) -> Error:
     """Return the book's typical error for such a model on such a GPU, over figures that gave no constant.
 
-    `phase`: "first token", "between tokens" or "whole" (all of them). Of models alike (dense, or with experts)
-    on the same GPU; where fewer than five figures are, on any GPU; then of that phase or not.
+    `phase`: "first token", "between tokens" or "whole" (all of them). Of models alike (dense, or with
+    experts) on the same GPU; where fewer than five figures are, on any GPU; then of that phase or not.
+    `old`: of the roofline's price, not of the kernels'.
     """
     kinds = ("first token", "between tokens", "whole")
     if phase not in kinds:
@@ -223,14 +278,13 @@ def typical_error(model: Model, gpu: GPU, phase: str = "whole") -> Error:
     rows = [row for row in compare() if row.tests and row.experts == bool(model.experts)]
     there = "models with experts" if model.experts else "dense models"
     phased = [row for row in rows if phase in ("whole", row.kind)]
-    for alike, some in (
+    tried = (
         (f"{there} on {gpu.name}", [row for row in phased if row.setup.gpu == gpu.name]),
         (there, phased),
         (there, rows),
-    ):
-        if len(some) >= ENOUGH:
-            break
-    found = factors(some)
+    )
+    alike, some = next((one for one in tried if len(one[1]) >= ENOUGH), tried[-1])
+    found = factors(some, old)
     sources = Counter(row.measurement.source.id for row in some)
     return Error(median(found), ninth(found), len(found), tuple(sources), alike)
 
@@ -251,7 +305,8 @@ def report(every: Sequence[Measurement], refused: Sequence[str], parts: Parts = 
             name = f"{one.id} {'/'.join(figure.path)}"
             factor = off(value, figure.measured)
             found.append((factor, name))
-            yield f"{name}: measured {figure.printed}, predicted {value:.4g} {figure.unit}, factor {factor:.2f}"
+            both = f"measured {figure.printed}, predicted {value:.4g} {figure.unit}"
+            yield f"{name}: {both}, factor {factor:.2f}"
         for why, number in whys.items():
             yield f"{one.id}: {number} figure{'s' * (number > 1)} not predicted: {why}"
     if not found:
@@ -265,14 +320,14 @@ def report(every: Sequence[Measurement], refused: Sequence[str], parts: Parts = 
     )
 
 
-USAGE = """usage: python -m lib.measured FILE.toml    predict a file of measurements (form: lib/measurements.py)
+USAGE = """usage: python -m lib.measured FILE.toml    predict a file in the form of lib/measurements.py
        python -m lib.measured --write      work out lib/data/predictions.csv again"""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Return the exit status: 0, or 2 where the file cannot be read."""
     if list(arguments) == ["--write"]:
-        write(Path(str(files("lib.data").joinpath(FILE))))
+        write(Path(str(files("lib.data"))))
         return 0
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print(USAGE, file=sys.stderr)

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.resources import files
 from json import loads
 from math import fsum
-from importlib.resources import files
 from typing import Any
 
 from lib import calibration, kernels, kv_cache
@@ -39,6 +39,7 @@ from lib.simulator import (
     percentile,
     simulate,
 )
+from lib.simulator.deployment import Route
 from lib.workload import ClosedLoop, Request, bursts, lengths, poisson
 
 MOST = 900  # requests that are played of a load at a rate
@@ -85,7 +86,9 @@ OLD = Parts(**dict.fromkeys(Parts.__dataclass_fields__, False))
 def known() -> dict[str, Model]:
     """Return the models that a set-up may name: the catalogue's, and those of `lib/data/models.json`."""
     text = files("lib.data").joinpath("models.json").read_text("utf8")
-    others = [replace(read(said["config"], name), source=said["source"]) for name, said in loads(text).items()]
+    others = [
+        replace(read(said["config"], name), source=said["source"]) for name, said in loads(text).items()
+    ]
     return {plain(ENDINGS.sub("", model.name.replace(" ", "-"))): model for model in (*others, *MODELS)}
 
 
@@ -97,7 +100,9 @@ def model_of(name: str, precision: str = "bf16", cache_precision: str = "bf16") 
     the name is not known.
     """
     aliases = {plain(alias): plain(ENDINGS.sub("", own.replace(" ", "-"))) for alias, own in ALIASES.items()}
-    bare = re.sub(r"^meta-(?=llama)", "", ENDINGS.sub("", name.rpartition("/")[2].replace(" ", "-")), flags=re.I)
+    bare = re.sub(
+        r"^meta-(?=llama)", "", ENDINGS.sub("", name.rpartition("/")[2].replace(" ", "-")), flags=re.I
+    )
     tried = [plain(bare), aliases.get(plain(name), ""), aliases.get(plain(bare), "")]
     found = next((known()[one] for one in tried if one in known()), None)
     if found is None:
@@ -205,7 +210,8 @@ def engine(setup: Setup, pool: Pool, parts: Parts = NEW, year: str = "") -> Engi
         budget = max(budget, round(setup.prompt_tokens.high or setup.prompt_tokens.mean))  # whole prompts
     common: dict[str, Any] = dict(
         tensor_parallel=degree, token_budget=budget, max_num_seqs=setup.max_sequences or own.max_sequences,
-        kv_blocks=_squeezed(setup, pool, model, gpu), policy=own.policy, asynchronous=own.asynchronous, prefix_caching=setup.prefix_caching,
+        kv_blocks=_squeezed(setup, pool, model, gpu), policy=own.policy, asynchronous=own.asynchronous,
+        prefix_caching=setup.prefix_caching,
     )  # fmt: skip
     if parts.kernels:
         price = ByKernels(pool.expert_parallel > 1 and parts.uneven, own.runtime)
@@ -217,7 +223,7 @@ def engine(setup: Setup, pool: Pool, parts: Parts = NEW, year: str = "") -> Engi
 
 
 def _squeezed(setup: Setup, pool: Pool, model: Model, gpu: GPU) -> int | None:
-    """Return the cache blocks of a set-up that left less than a tenth of its memory free; None: not needed."""
+    """Return the cache blocks of a set-up that left less than a tenth of memory free; None: no need."""
     prompt, output, _ = sizes(setup)
     needed = kv_cache.blocks(prompt + output) + 1
     beside = gpu.memory - model.resident_bytes / pool.tensor_parallel
@@ -227,20 +233,23 @@ def _squeezed(setup: Setup, pool: Pool, model: Model, gpu: GPU) -> int | None:
 
 
 def link_of(setup: Setup, parts: Parts = NEW) -> Link:
-    """Return what joins the pools: its rate as given, RDMA at what it reaches; PCIe 4.0 if nothing is said."""
+    """Return what joins the pools: its rate as given, RDMA at what it reaches; PCIe 4.0 if none is."""
     if not setup.link_bytes_per_s:
         return PCIE_4
     slow = parts.wire and not setup.link.startswith(("NVLink", "PCIe"))
-    return Link(setup.link or "a link", setup.link_bytes_per_s * (OF_LINE_RATE if slow else 1), 0.0, "the source")
+    return Link(
+        setup.link or "a link", setup.link_bytes_per_s * (OF_LINE_RATE if slow else 1), 0.0, "the source"
+    )
 
 
 def deployment(setup: Setup, parts: Parts = NEW, year: str = "", seed: int = 0) -> Deployment:
     """Return the engines of a set-up, joined."""
-    ways = {"in turn": alternate, "random": Drawn(seed), "least loaded": least_loaded}
+    ways: dict[str, Route] = {"in turn": alternate, "random": Drawn(seed), "least loaded": least_loaded}
     way = ways[setup.route]
     if setup.shared:
         return Collocated(engine(setup, setup.shared, parts, year), setup.shared.instances, way)
-    assert setup.prefill and setup.decode
+    assert setup.prefill is not None
+    assert setup.decode is not None
     first, second = (engine(setup, pool, parts, year) for pool in (setup.prefill, setup.decode))
     link, pulls = link_of(setup, parts), setup.engine == "vLLM" and not setup.by_layer
     handoff = Streamed(link) if setup.by_layer else Pull(link) if pulls else link
@@ -347,8 +356,9 @@ def mean(values: Sequence[float]) -> float:
 
 def statistic(name: str) -> Statistic:
     """Return the function of a name: mean, min, max, p99."""
-    if name in ("mean", "min", "max"):
-        return {"mean": mean, "min": min, "max": max}[name]
+    plain_ones: dict[str, Statistic] = {"mean": mean, "min": min, "max": max}
+    if name in plain_ones:
+        return plain_ones[name]
     return lambda values: percentile(values, int(name[1:]))
 
 
@@ -371,7 +381,7 @@ def read_off(run: Run, setup: Setup, name: str, parts: Parts) -> float:
     """Return the prediction of one figure, in its own unit."""
     trace, kind = run.trace, FIGURE.fullmatch(name)
     assert kind is not None
-    prompt, output, _ = sizes(setup)
+    prompt, *_ = sizes(setup)
     ahead = setup.front * kernels.front(prompt) if parts.front and setup.front else 0.0
     if kind["rate"]:
         return _rate(run, setup, kind["rate"], ahead) / (gpus(setup) if kind["gpu"] else 1)
@@ -395,7 +405,7 @@ def read_off(run: Run, setup: Setup, name: str, parts: Parts) -> float:
 
 
 def gpus(setup: Setup) -> int:
-    """Return the GPUs of a set-up; without a promise about first tokens decode's alone, where that is asked."""
+    """Return the GPUs of a set-up; decode's alone where nothing is promised about first tokens."""
     if setup.decode and setup.promise and setup.promise.ttft_s is None:
         return setup.decode.gpus
     return sum(pool.gpus for pool in setup.pools)
@@ -413,13 +423,14 @@ def _slo(setup: Setup, ahead: float = 0.0) -> SLO:
 def _rate(run: Run, setup: Setup, what: str, ahead: float) -> float:
     """Requests or tokens a second."""
     rows = run.trace.requests
-    each = {
-        "requests": lambda row: 1,
-        "input_tokens": lambda row: row.prompt_tokens,
-        "output_tokens": lambda row: row.output_tokens,
-        "total_tokens": lambda row: row.prompt_tokens + row.output_tokens,
-    }[what]
-    done = [each(row) for row in rows]
+    counted: dict[str, tuple[int, int, int]] = {  # of each request, token of a prompt, token of an answer
+        "requests": (1, 0, 0),
+        "input_tokens": (0, 1, 0),
+        "output_tokens": (0, 0, 1),
+        "total_tokens": (0, 1, 1),
+    }
+    each, asked, said = counted[what]
+    done = [each + asked * row.prompt_tokens + said * row.output_tokens for row in rows]
     if run.streams:  # as many in progress, each for so long
         return run.scale * run.streams * mean(done) / (over_waves(run, run.trace.e2e, "mean") + ahead)
     return sum(done) / (max(run.trace.finish) + ahead)

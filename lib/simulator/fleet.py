@@ -31,10 +31,15 @@ def simulate(
 
     Requests are handed out to a pool's engines in order of time, each engine plays its steps, and what the
     pool has finished is the next one's mail. `jump=False` plays every step by itself; the result is the same
-    to the last bit. In a `ClosedLoop` each stream sends its next request at the moment when it has its answer.
+    to the last bit. In a `ClosedLoop` a stream sends its next request at the moment when it has its answer.
 
-    ValueError where the workload is empty or out of order, or a request fits into no engine's cache.
+    ValueError where the workload is empty or out of order, a closed loop is cut off, or a request fits into
+    no engine's cache.
     """
+    if isinstance(requests, ClosedLoop) and until < inf:
+        raise ValueError(
+            f"simulate: until={until!r} cuts a closed loop off; leave it out, or use fewer requests"
+        )
     source = _Loop(requests) if isinstance(requests, ClosedLoop) else _Source(workload.check(requests))
     _refuse_impossible(source.all(), deployment.pools)
     collecting = gc.isenabled()
@@ -182,13 +187,15 @@ class _Fleet:
         Decode is undisturbed until prefill's next step, unless prefill waits for it, or its copies have to
         queue with those of others.
         """
-        if self.source.closed:  # one engine alone plays until it has answered somebody
-            return self.until if sum(pool.count for pool in self.deployment.pools) == 1 else -inf
+        if self.source.closed and len(self.pools[-1]) > 1:
+            return -inf
+        if self.source.closed and len(self.pools) == 1:
+            return self.until  # one engine alone plays until it has answered somebody
         prefill = [engine for engine in self.pools[0] if isinstance(engine, Instance)]
         queue = self.handoff.queues and len(self.pools[-1]) > 1
-        if place == 0 or not self.handoff.feeds_back or queue or any([engine.waits for engine in prefill]):
+        if place == 0 or not self.together or queue or any([engine.waits for engine in prefill]):
             return -inf
-        arrival = self.rows[self.arrived].arrival if self.arrived < len(self.rows) else inf
+        arrival = self.source.next(self.arrived)
         handed_over = self.handed_over[0][0] if self.handed_over else inf
         return min(arrival, handed_over, self.until, *[engine.next() for engine in prefill])
 
