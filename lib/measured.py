@@ -12,7 +12,7 @@ import io
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -26,7 +26,7 @@ from lib.measurements import Figure, Measurement, Setup
 from lib.models import Model
 from lib.predict import NEW, OLD, SEEDS, Parts, early, growth, model_of, predict
 
-FILE, ALONE = "predictions.csv", "suspects.csv"
+FILE = "predictions.csv"
 FIRST = (  # the nine benchmarks that the book's first prediction was of
     "guide-l40s-", "mooncake-sglang-a10-", "mooncake-vllm-h800", "llm-d-h200-", "mori-mi300x-",
     "distserve-blog-", "splitwise-a100-tp8", "splitwise-h100-tp8", "fabric-lib-",
@@ -167,15 +167,13 @@ def compare() -> tuple[Row, ...]:
 
 
 def write(folder: Path, jobs: int = 2) -> None:
-    """Work out every prediction, and what each part does, and keep both. It takes minutes."""
+    """Work out every prediction, and keep them. It takes minutes."""
     from multiprocessing import Pool  # which a browser does not have
 
     with Pool(jobs) as pool:
         every = list(measurements.measurements().values())
         lines = [line for found in pool.imap(_lines, every, chunksize=1) for line in found]
         _save(folder / FILE, ("measurement", "figure", "old", "new", "why"), lines)
-        parts = [(name, *found) for name, found in zip(PARTS, pool.map(_suspect, PARTS), strict=True)]
-        _save(folder / ALONE, ("part", "alone", "alone_worst", "without", "without_worst"), parts)
 
 
 def _save(path: Path, header: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
@@ -200,51 +198,6 @@ def _short(value: float | None) -> str:
 def is_first(row: Row) -> bool:
     """Say whether a figure is of the nine benchmarks that the book began with."""
     return row.measurement.id.startswith(FIRST)
-
-
-PARTS = {
-    "kernels": "steps as sums of kernels",
-    "front": "seconds in front of an engine",
-    "cpu": "CPU and launches of 2023 and 2024",
-    "apart": "prompts in steps of their own",
-    "wire": "RDMA at 87 %",
-    "uneven": "experts on GPUs of their own",
-    "late": "lengths, bursts and routes chosen late",
-}
-
-
-@dataclass(frozen=True)
-class Suspect:
-    """What a part of the price does to the first nine benchmarks: alone with the old one, and taken away."""
-
-    name: str
-    alone: float
-    alone_worst: float
-    without: float
-    without_worst: float
-
-
-def suspects() -> list[Suspect]:
-    """Return what each part explains: median and worst factor, one seed of each load."""
-    kept = _kept(ALONE)
-    return [
-        Suspect(PARTS[line.pop("part")], **{key: float(value) for key, value in line.items()})
-        for line in kept
-    ]
-
-
-def _suspect(part: str) -> tuple[str, ...]:
-    found: list[float] = []
-    for parts in (replace(OLD, **{part: True}), replace(NEW, **{part: False})):
-        values = [
-            off(value, figure.measured)
-            for one in measurements.measurements().values()
-            if one.id.startswith(FIRST)
-            for figure, value, _ in predictions(one, parts, SEEDS[:1])
-            if value is not None and not figure.constant
-        ]
-        found += [median(values), max(values)]
-    return tuple(f"{value:.4g}" for value in found)
 
 
 # ---------------------------------------------------------------------------------------- typical error
