@@ -6,6 +6,7 @@ when that step has been run.
 
 - `textbook`: the rules of many a whiteboard and of the published review.
 - `vllm`: the rules of vLLM's own scheduler (read from 0.31.0), one step at a time.
+- `separate`: the same, but prompts in steps of their own: SGLang's habit, and that of engines of 2024.
 
 Fields are named as in vLLM where it has a name. Not here: how long a step takes, and when it is composed
 (`lib.simulator`).
@@ -427,11 +428,15 @@ class VLLM:
             else:
                 job.blocks += self.cache.take(1)
 
-    def _serve_running(self, step: "_Step", long_prefill_limit: int) -> None:
+    def _serve_running(
+        self, step: "_Step", long_prefill_limit: int, only: Sequence[Job] | None = None
+    ) -> None:
         index = 0
         while index < len(self.running) and step.left:
             job = self.running[index]
             index += 1
+            if only is not None and job not in only:
+                continue
             if job.emitted + job.in_flight == job.output:
                 continue  # its last token is in flight
             tokens = step.share(job.num_tokens + job.in_flight - job.num_computed_tokens, long_prefill_limit)
@@ -557,6 +562,27 @@ class VLLM:
 
 
 vllm: Policy = VLLM
+
+
+class Separate(VLLM):
+    """vLLM's rules, but a step is of prompts or of answers, and prompts go first.
+
+    While a prompt can be computed, answers wait. SGLang schedules so unless mixed chunks are switched on, and
+    so did vLLM before its chunked prefill, DistServe, and others of 2024.
+    """
+
+    def plan(self) -> Plan | None:
+        """Composition of the next step; None where there is nothing to do."""
+        step = _Step(self.limits.token_budget)
+        self._serve_running(step, 0, [job for job in self.running if job.num_computed_tokens < job.prompt])
+        if not step.preempted and self._admit_copied(step, 0):
+            self._admit_waiting(step, 0)
+        if not (step.chunks or step.preempted):
+            self._serve_running(step, 0)
+        return step.plan(self._alike(step))
+
+
+separate: Policy = Separate
 
 
 class _Step:

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from lib import measured
 from lib.decide import GUIDES_BOX, ROWS, Case, decide, margin, poisson, recorded
 from lib.decide.command import asked, main, parser
 from lib.decide.layouts import engine, pools, seen, together
@@ -14,7 +15,7 @@ from lib.decide.questions import FIX, MEASURE, NOTHING, SMALL, SPLIT, STAY
 from lib.decide.table import STEADY, box
 from lib.decide.words import report, understood
 from lib.goodput import SLO
-from lib.hardware import A100_80GB, H100_SXM, H200, L40S, NVLINK, RDMA_100G, RDMA_400G
+from lib.hardware import A100_80GB, H100_SXM, H200, L40S, MI300X, NVLINK, RDMA_100G, RDMA_400G
 from lib.live import calculator
 from lib.models import GPT_OSS_120B, LLAMA_3_1_8B, LLAMA_3_1_70B, OPT_13B, QWEN2_5_7B, QWEN3_235B_FP8, read
 from lib.workload import Request
@@ -86,6 +87,13 @@ def test_a_handoff_that_nobody_measured_has_to_be_measured(monkeypatch):
     assert (found.recommendation, found.leaning) == (MEASURE, SPLIT)
     assert [what.split(":")[0] for what in found.measure] == ["the handoff"]
     assert found.handoff == pytest.approx(0.0188, rel=1e-2)
+
+
+def test_the_models_error_is_the_median_of_the_like():
+    error, names = margin.model_error(QWEN2_5_7B, L40S)
+    assert names == "guide-l40s, trtllm-0.6"
+    assert error == measured.typical_error(QWEN2_5_7B, L40S, old=True).median > 1
+    assert "mori-mi300x" in margin.model_error(QWEN3_235B_FP8, MI300X)[1]
 
 
 def test_measured_steps_take_the_place_of_the_published_error(advice):

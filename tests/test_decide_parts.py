@@ -7,14 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib import data
 from lib.decide import ROWS, Case, command, layouts, margin, poisson, questions, recorded
 from lib.decide.case import reused
 from lib.decide.layouts import Pool, Split
 from lib.goodput import SLO
 from lib.hardware import A100_80GB, H100_SXM, H200, L40S, MI300X, PCIE_4, RDMA_400G
-from lib.measured import ENTRIES
-from lib.models import GPT_OSS_120B, LLAMA_3_1_8B, LLAMA_3_1_70B, NEMOTRON_3_NANO, QWEN2_5_7B, QWEN3_235B_FP8
+from lib.models import GPT_OSS_120B, LLAMA_3_1_8B, NEMOTRON_3_NANO, QWEN2_5_7B
 from lib.roofline import Efficiency
 from lib.workload import Request
 
@@ -130,24 +128,6 @@ def test_a_goodput_does_not_depend_on_the_load_that_is_asked(rate):
 
 
 # ------------------------------------------------------------------ the margin
-
-
-def test_what_is_kept_of_published_benchmarks_is_what_is_predicted():
-    """If it is not: python -c "from lib.decide import margin; print(margin.typical(), end=str())"."""
-    kept = data.read("typical.toml")["factors"]
-    for line in margin.typical().splitlines()[3:]:
-        name, values = line.split(" = ")
-        assert [float(one) for one in kept[name]] == [float(one) for one in values.strip("[]").split(", ")]
-
-
-def test_the_models_error_is_the_median_of_the_like():
-    error, names = margin.model_error(QWEN2_5_7B, L40S)
-    assert names == "guide-l40s"
-    assert 1.0 < error < 1.5
-    assert margin.model_error(QWEN3_235B_FP8, MI300X)[1] == "mori-io-mi300x"
-    dense = set(margin.model_error(LLAMA_3_1_70B, H200)[1].split(", "))
-    assert dense == set(data.read("typical.toml")["factors"]) - set(margin.WITH_EXPERTS)
-    assert set(margin.WITH_EXPERTS) <= set(ENTRIES)
 
 
 def test_efficiencies_are_tried_a_fifth_off_and_by_the_typical_error(monkeypatch):

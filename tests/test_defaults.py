@@ -11,7 +11,6 @@ from lib import (
     hardware,
     images,
     kv_cache,
-    measured,
     models,
     parsers,
     prefix_cache,
@@ -55,7 +54,6 @@ DEFAULTS = {
     images.preparation_seconds: {"width": 640, "height": 640, "repeats": 5},
     kv_cache.blocks: {"block_tokens": 16},
     kv_cache.block_bytes: {"block_tokens": 16},
-    measured.engine: {"degree": 1},
     models.Experts: {"d_shared": 0, "expert_vectors": 0, "vectors": 0},
     models.Model: {
         "embedding_bytes": 2,

@@ -1,272 +1,207 @@
-"""What others measured: the file, its copies, and a prediction or a reason for every number in it."""
+"""What others measured: kept predictions, the command, the page, and what the book's typical error is."""
 
 import re
 from pathlib import Path
+from statistics import median
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from lib import calibration, data, goodput, measured
-from lib.hardware import L40S
-from lib.measured import ENTRIES, Figure, leaves
-from lib.models import QWEN2_5_7B
-from lib.page.markup import typeset
-from lib.page.published import find
-from lib.parallelism import all_reduce_time, divide
-from lib.roofline import Efficiency, prefill, step_time
-from lib.simulator import Collocated, simulate
-from lib.workload import Request, poisson
+from lib import data, measured, measurements, predict
+from lib.hardware import GPUS, H100_SXM, H200, L40S
+from lib.measured import factors, off
+from lib.models import GPT_OSS_120B, LLAMA_3_1_70B, MODELS, QWEN2_5_7B
 
-BOOK = Path(__file__).parents[1] / "book"
-every_entry = pytest.mark.parametrize("entry", ENTRIES)
-
-
-predictions = measured.predict
+ROWS = measured.compare()
+FRESH = (  # measurements whose predictions are worked out again here: each load, engine and kind of model
+    "guide-l40s-split-first-token", "distserve-profile-decode", "splitwise-h100-tp8", "mori-mi300x-tp8",
+    "oracle-405b-latency", "qwen2.5-speed-7b-int4", "gpustack-qwen3-8b-sglang", "inferencex-870-h200",
+    "mooncake-vllm-h800", "fabric-lib-layer", "vllm-buildkite-latency", "trtllm-0.6-first-llama-7b-l40s",
+)  # fmt: skip
 
 
-# ------------------------------------------------------------------ the file
+def test_every_figure_has_a_prediction_or_a_reason_why_not():
+    every = [figure for one in measurements.measurements().values() for figure in one.figures]
+    assert [row.figure for row in ROWS] == every
+    assert all((row.new is None) == bool(row.why) for row in ROWS)
+    assert sum(row.new is not None for row in ROWS) > 0.95 * len(ROWS)
 
 
-def test_every_entry_says_where_it_is_from_and_on_what_it_was_measured():
-    for entry in data.measurements().values():
-        assert len(entry["source"]) > 20
-        assert len(entry["setup"]) > 20
+@pytest.mark.parametrize("one", FRESH)
+def test_kept_predictions_are_those_that_are_worked_out(one):
+    kept = {row.name: row for row in ROWS if row.measurement.id == one}
+    found = measurements.measurements()[one]
+    both = zip(measured.predictions(found, predict.OLD), measured.predictions(found), strict=True)
+    for (figure, old, _), (_, new, _) in both:
+        row = kept["/".join(figure.path)]
+        assert (row.old, row.new) == (pytest.approx(old, rel=1e-5), pytest.approx(new, rel=1e-5))
 
 
-def test_copies_among_the_reviews_figures_are_equal():
-    ours, review = data.measurements(), find("measured")
-    guide, copy = ours["guide-l40s"], review["guide"]
-    assert guide["collocated_itl_p99_ms"] == copy["collocated_itl_p99_ms"]
-    assert guide["itl_p50_ms_range"] == copy["itl_p50_ms"]
-    assert guide["pd_itl_p99_ms_range"] == copy["pd_itl_p99_ms"]
-    assert guide["ttft_p50_s_at_0_2"] == copy["ttft_p50_s_at_0_2"]
-    met = ours["mori-io-mi300x"]["met_of_100"]
-    assert review["mori_io"]["met_of_100"] == {"pd": met["pd_write"], "collocated": met["collocated_2xtp4"]}
-    assert round(met["pd_write"] / met["collocated_2xtp4"], 1) == float(review["mori_io"]["goodput_ratio"])
-    pd, collocated = ours["llm-d-h200"]["pd"], ours["llm-d-h200"]["collocated"]
-    for figure, name in (("e2e_mean_s", "mean"), ("e2e_p95_s", "p95")):
-        reduction = 100 * (1 - pd[figure] / collocated[figure])
-        assert round(reduction) == review["llm_d"][f"{name}_e2e_reduction_percent"]
-    fabric, copy = ours["fabric-lib-qwen3-235b"], find("kv_dissected.fabric_lib")
-    for key in ("layer_transfer_ms", "layer_compute_ms"):
-        assert fabric[key] == copy[key]
+def test_predictions_of_other_data_are_refused(monkeypatch):
+    monkeypatch.setattr(measured, "fingerprint", lambda: "another")
+    with pytest.raises(ValueError, match="--write"):
+        measured._kept(measured.FILE)
 
 
-def test_distserves_last_figure_is_worked_out_from_the_two_before():
-    rates = data.measurements()["distserve-a100"]["req_per_s_per_gpu"]
-    ideal = min(2 * rates["prefill_only"], rates["decode_only"]) / 3
-    assert round(ideal, 1) == rates["two_prefill_one_decode"]
+def test_the_first_nine_benchmarks_are_found_again():
+    first = [row for row in ROWS if measured.is_first(row)]
+    assert 59 <= len(first) <= 150
+    assert median(factors(first)) < median(factors(first, old=True))
 
 
-# ------------------------------------------------------------------ the predictions
+@given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
+def test_half_and_twice_are_as_far_off(predicted, known):
+    assert off(predicted, known) == off(known, predicted) >= 1
+    assert off(known / 2, known) == pytest.approx(off(known * 2, known)) == 2
 
 
-def test_every_entry_of_the_file_is_modelled():
-    assert list(ENTRIES) == list(data.measurements())
+def test_what_gave_a_constant_is_no_test():
+    constants = [row for row in ROWS if row.figure.constant]
+    assert constants
+    assert not any(row.tests for row in constants)
 
 
-@every_entry
-def test_every_number_has_a_prediction_or_a_reason_why_not(entry):
-    found = {figure.path: figure for figure in predictions(entry)}
-    for path, number in leaves(data.measurements()[entry]):
-        assert found[path].measured == float(number)
-        assert found[path].predicted is not None or found[path].why
-        assert found[path].unit
+# ------------------------------------------------------------------ the typical error
 
 
-@every_entry
-def test_predictions_are_of_the_right_order_of_magnitude_or_worse(entry):
-    for figure in predictions(entry):
-        if figure.counts:
-            assert 1 / 30 < figure.factor < 30  # a unit mixed up would show
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(MODELS),
+    st.sampled_from(GPUS),
+    st.sampled_from(["first token", "between tokens", "whole"]),
+)
+def test_there_is_a_typical_error_for_every_model_and_gpu(model, gpu, phase):
+    for old in (False, True):
+        error = measured.typical_error(model, gpu, phase, old)
+        assert 1 <= error.median <= error.ninth
+        assert error.figures >= measured.ENOUGH
+        assert error.sources
+        assert error.alike.startswith("models with experts" if model.experts else "dense models")
 
 
-@pytest.mark.parametrize("entry", ["splitwise-llama2-70b", "mooncake-h800-transfer"])
-def test_nothing_is_predicted_or_measured_faster_than_perfect_gpus(entry, monkeypatch):
-    reached = predictions(entry)
-    monkeypatch.setattr(calibration, "efficiency", lambda gpu: Efficiency())
-    for perfect, real in zip(ENTRIES[entry].run(), reached, strict=True):
-        if real.counts:
-            assert perfect.predicted <= real.predicted
-            assert perfect.predicted <= real.measured
+def test_the_typical_error_is_of_the_same_gpu_where_there_are_figures():
+    error = measured.typical_error(GPT_OSS_120B, H200, "between tokens")
+    some = [
+        row
+        for row in ROWS
+        if row.tests and row.experts and row.setup.gpu == "H200" and row.kind == "between tokens"
+    ]
+    assert (error.figures, error.median) == (len(some), median(factors(some)))
+    assert error.alike == "models with experts on H200"
+    assert measured.typical_error(LLAMA_3_1_70B, H100_SXM).median < 1.5
+    assert measured.typical_error(QWEN2_5_7B, L40S).alike == "dense models on L40S"
 
 
-def test_no_token_of_the_guide_is_faster_than_its_weights_can_be_read(monkeypatch):
-    monkeypatch.setattr(calibration, "efficiency", lambda gpu: Efficiency())
-    floor = {figure.path: figure for figure in measured.guide()}
-    assert floor[("itl_p50_ms_range", "0")].predicted < floor[("itl_p50_ms_range", "0")].measured
-    assert floor[("ttft_p50_s_at_0_2", "collocated")].factor < 1
+def test_a_phase_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="phase='decode'"):
+        measured.typical_error(QWEN2_5_7B, L40S, "decode")
 
 
-# what is played for an entry: (GPUs, tokens a step, requests at once) of its engines, how many, and the loads
-ONE = (1, 2048, 256)
-SET_UPS = {
-    "guide-l40s": (
-        {((ONE, 2),), ((ONE, 1), (ONE, 1))},
-        [poisson(rate, 100, seed, 8192, 256) for rate in (0.2, 0.4, 1, 2) for seed in range(5)],
-    ),
-    "mooncake-a10-tp4": (
-        {(((4, 2048, 256), 2),), (((4, 2048, 256), 1), ((4, 2048, 256), 1))},
-        [poisson(1, 50, seed, 8192, 512) for seed in range(5)],
-    ),
-    "mooncake-a10-tp2": (
-        {(((2, 2048, 256), 2),), (((2, 2048, 256), 1), ((2, 2048, 256), 1))},
-        [poisson(4, 200, seed, 2048, 512) for seed in range(5)],
-    ),
-    "mooncake-h800-transfer": (
-        {(((8, 8192, 256), 1), ((8, 8192, 256), 1))},
-        [[Request(0, prompt, 128)] for prompt in (512, 2048, 8192, 32768)],
-    ),
-    "llm-d-h200": (
-        {(((1, 8192, 256), 16),), (((1, 8192, 256), 8), ((4, 8192, 256), 2))},
-        [[Request(i / 45, 5000, 250) for i in range(1350)]],  # half a minute of 45 a second
-    ),
-    "mori-io-mi300x": (
-        {
-            (((8, 8192, 256), 1),),
-            (((4, 8192, 256), 2),),
-            (((4, 4096, 64), 1), ((4, 4096, 64), 1)),
-        },
-        [poisson(8, 100, seed, 2000, 1000) for seed in range(5)],
-    ),
-    "distserve-a100": (
-        {((ONE, 1),), ((ONE, 16), (ONE, 1)), ((ONE, 2), (ONE, 1))},
-        [poisson(1.6, 300, seed, 512, output) for seed in (0, 1) for output in (1, 64)],  # by search: 1.6 too
-    ),
-}
+# ------------------------------------------------------------------ the command
+
+LOOSE = """
+[[measurement]]
+id = "mine"
+source = "a test"
+setup = "Llama-3.1-8B, vllm 0.20.0, h100_sxm, outputs 20; closed loop"
+in_512_tp1 = { streams = [1, 2], ttft_mean_ms = [40, 50], tpot_mean_ms = [6.5, 7.0] }
+[[measurement]]
+id = "nobody"
+source = "a test"
+setup = "Falcon-9000B bf16, vllm 0.20.0, h100_sxm, outputs 20, prompts 100, 4 req/s"
+ttft_mean_ms = 3
+[[measurement]]
+id = "nothing"
+source = "a test"
+setup = "some model somewhere"
+ttft_mean_ms = 3
+"""
 
 
-def played(entry, monkeypatch):
-    """The deployments and the workloads that an entry's predictions are made from."""
-    seen = []
-
-    def simulate_one(requests, deployment):
-        seen.append((deployment, tuple(requests)))
-        return simulate(requests[:1], deployment)
-
-    monkeypatch.setattr(measured, "simulate", simulate_one)
-    monkeypatch.setattr(goodput, "simulate", simulate_one)
-    ENTRIES[entry].run()
-    return seen
+def test_a_file_is_predicted_figure_by_figure_and_what_cannot_be_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "new.toml").write_text(LOOSE, "utf8")
+    assert measured.main([str(tmp_path / "new.toml")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("factor" in line and line.startswith("mine") for line in lines) == 4
+    assert sum(line.startswith("nobody") for line in lines) == 1
+    assert any("nobody" in line and "not known" in line for line in lines)
+    assert any("nothing" in line and "lacks" in line for line in lines)
+    assert re.fullmatch(r"4 figures: median factor [\d.]+, nine in ten within [\d.]+, worst .*", lines[-1])
 
 
-def pools(deployment):
-    """Engines and how many of them: of the one pool, or of prefill and decode."""
-    if isinstance(deployment, Collocated):
-        found = [(deployment.engine, deployment.replicas)]
-    else:
-        found = [(deployment.prefill, deployment.n_prefill), (deployment.decode, deployment.n_decode)]
-    return tuple(((e.tensor_parallel, e.token_budget, e.max_num_seqs), n) for e, n in found)
+@settings(deadline=None, max_examples=50)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_answer_or_one_sentence(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("any") / "file.toml"
+    path.write_bytes(content)
+    assert measured.main([str(path)]) in (0, 2)
 
 
-@pytest.mark.parametrize("entry", SET_UPS)
-def test_what_is_played_is_what_was_run(entry, monkeypatch):
-    seen = played(entry, monkeypatch)
-    layouts, loads = SET_UPS[entry]
-    assert {pools(deployment) for deployment, _ in seen} == layouts
-    expected = {tuple(load) for load in loads}
-    found = {requests for _, requests in seen}
-    assert expected <= found if entry == "distserve-a100" else expected == found
+def test_what_is_no_file_is_refused(tmp_path, capsys):
+    assert measured.main([str(tmp_path / "missing.toml")]) == 2
+    assert measured.main([str(tmp_path)]) == 2
+    assert measured.main([]) == 2
+    assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("entry", SET_UPS)
-def test_a_load_has_the_lengths_and_the_number_that_the_source_names(entry, monkeypatch):
-    setup = data.measurements()[entry]["setup"].replace("~8k", "8192")
-    names = {
-        r"prompts (\d+)|(\d+) prompts": 0,
-        r"outputs (\d+)|(\d+) outputs": 1,
-        r"(\d+) (?:Poisson )?requests": 2,
-    }
-    loads = [requests for _, requests in played(entry, monkeypatch)]
-    for pattern, which in names.items():
-        if match := re.search(pattern, setup):
-            said = int(match[1] or match[match.lastindex])
-            for load in loads:
-                counted = (load[0].prompt_tokens, load[0].output_tokens, len(load))
-                assert counted[which] == said or (entry == "distserve-a100" and counted[1] == 1)
+# ------------------------------------------------------------------ models, corrections
 
 
-@pytest.mark.parametrize("entry", SET_UPS)
-def test_percentiles_are_those_that_the_numbers_are_named_after(entry, monkeypatch):
-    asked = set()
-
-    def noting(_, q):
-        asked.add(q)
-        return 1.0
-
-    monkeypatch.setattr(measured, "percentile", noting)
-    monkeypatch.setattr(measured.Trace, "itl", noting)
-    played(entry, monkeypatch)
-    names = ["_".join(path) for path, _ in leaves(data.measurements()[entry])]
-    assert asked == {int(q) for name in names for q in re.findall(r"_p(\d+)", name)}
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("Llama-3.1-405B", 405.9), ("meta-llama/Llama-3.1-70B-Instruct", 70.6), ("MiniMax-M2.5", 228.7),
+        ("Qwen2.5-72B-Instruct", 72.7), ("Llama-2-7b-chat-hf", 6.7), ("Qwen3-235B-A22B-FP8", 235.1),
+        ("DeepSeek-R1", 671.0), ("Mixtral-8x7B-Instruct", 46.7), ("openai/gpt-oss-120b", 116.8),
+    ],
+)  # fmt: skip
+def test_models_are_found_by_the_names_that_people_write(name, billions):
+    assert predict.model_of(name).params / 1e9 == pytest.approx(billions, rel=2e-3)
 
 
-@pytest.mark.parametrize("entry", ["mori-io-mi300x", "distserve-a100"])
-def test_promises_are_those_of_the_source(entry, monkeypatch):
-    promises = set()
-    monkeypatch.setattr(measured, "attainment", lambda trace, slo: promises.add(slo) or 1.0)
-    monkeypatch.setattr(
-        measured, "goodput", lambda setup, slo, *_, **__: promises.add(slo) or goodput.Goodput(1, 1, 1)
+def test_a_precision_is_that_of_the_weights():
+    whole, half = (predict.model_of("Llama-3.1-70B", name) for name in ("bf16", "fp8"))
+    assert half.params == whole.params
+    layers = whole.params - 2 * whole.vocab * whole.d_model
+    assert whole.resident_bytes - half.resident_bytes == pytest.approx(layers, rel=1e-3)
+    assert half.arithmetic == "fp8"
+    assert predict.model_of("gpt-oss-120b", "mxfp4").resident_bytes == GPT_OSS_120B.resident_bytes
+    assert predict.model_of("Qwen2.5-7B", "bf16", "fp8").cache_bytes == 1
+
+
+def test_the_corrections_arithmetic_holds():
+    first, lengths, twice, experts, rate = data.read("corrections.toml")["correction"]
+    numbers = {key: float(value) for key, value in first["numbers"].items()}
+    share = 2 * (numbers["gpus"] - 1) / numbers["gpus"] * numbers["bytes_each"]
+    small = share * numbers["elements_of_64_mib"] / (numbers["ms_of_64_mib"] * 1e-3) / 1e9
+    assert (
+        round(share * numbers["elements"] / (numbers["ms"] * 1e-3) / 1e9)
+        == first["arithmetic"]["bus_gb_per_s"]
     )
-    played(entry, monkeypatch)
-    setup = data.measurements()[entry]["setup"]
-    ttft = float(re.search(r"TTFT (?:<= )?([\d.]+) s", setup)[1])
-    gap = float(re.search(r"(?:ITL|TPOT) (?:<= )?([\d.]+) ms", setup)[1]) / 1e3
-    assert {slo.ttft for slo in promises} - {None} == {ttft}
-    assert {slo.itl or slo.tpot for slo in promises} - {None} == {gap}
+    assert round(small) == first["arithmetic"]["bus_gb_per_s_of_64_mib"]
+    assert round(100 * small / numbers["nvlink_gb_per_s"]) == first["arithmetic"]["percent_of_64_mib"]
+    told = lengths["numbers"]
+    gaps = [
+        float((e2e - ttft) / itl)
+        for e2e, ttft, itl in zip(told["e2e_mean_ms"], told["ttft_mean_ms"], told["itl_mean_ms"], strict=True)
+    ]
+    assert [round(gap, 1) for gap in gaps] == [float(gap) for gap in lengths["arithmetic"]["gaps"]]
+    slow, fast = twice["numbers"]["ttft_mean_ms"]
+    assert round(slow / fast, 1) == float(twice["arithmetic"]["factor"])
+    held = [experts["numbers"]["experts"] // gpus for gpus in experts["numbers"]["gpus"]]
+    assert held == experts["arithmetic"]["experts_per_gpu"]
+    prefill = float(rate["numbers"]["prefill_ms"]) / 1e3
+    assert round(1 / prefill, 1) == float(rate["arithmetic"]["most_req_per_s"])
+    assert round(100 * prefill * float(rate["numbers"]["req_per_s"])) == rate["arithmetic"]["busy_percent"]
 
 
-def test_a_step_of_one_gpu_talks_to_nobody():
-    work = prefill(QWEN2_5_7B, 512)
-    one, two = measured.engine(QWEN2_5_7B, L40S), measured.engine(QWEN2_5_7B, L40S, 2)
-    assert measured.step(work, 512, one) == step_time(work, L40S, one.efficiency)
-    half = step_time(divide(work, QWEN2_5_7B, 2), L40S, two.efficiency)
-    assert measured.step(work, 512, two) == half + all_reduce_time(QWEN2_5_7B, 512, 2, two.link)
+def test_every_cause_of_a_miss_belongs_to_a_source():
+    sources = {row.measurement.source.id for row in ROWS}
+    assert set(data.read("misses.toml")) <= sources
 
 
-def test_what_was_fitted_or_given_does_not_count():
-    for entry in ("kernel-database-qwen25-7b", "fabric-lib-qwen3-235b"):
-        assert not any(figure.counts for figure in predictions(entry) if figure.unit == "ms")
-    assert Figure("a", ("b",), "ms", 2, 1.0).factor == 0.5
-    assert not Figure("a", ("b",), "ms", 2, 1.0, "why").counts
-    assert not Figure("a", ("b",), "ms", 2, None).counts
-
-
-@every_entry
-def test_the_page_shows_every_number_of_an_entry(entry):
-    record = (BOOK / "printed" / "measured.txt").read_text("utf8")
-    shown = {line.strip() for line in record.splitlines()}
-    assert typeset(f"Measured on: {data.measurements()[entry]['setup']}") in shown
-    assert typeset(f"Published in: {data.measurements()[entry]['source']}") in shown
-    for figure in predictions(entry):
-        row = typeset(f"{figure.name}, {figure.unit} | {figure.printed:,} | ")
-        if figure.why != measured.GIVEN:
-            assert any(line.startswith(row) for line in shown), row
-
-
-def test_the_page_shows_how_fast_others_simulate():
-    record = (BOOK / "printed" / "measured.txt").read_text("utf8")
-    for name, (low, high) in data.read("measured.toml")["peers"]["requests_per_wall_second"].items():
-        assert typeset(f"    {name} | {low:,} | {high:,}\n") in record
-
-
-@every_entry
-def test_figures_of_an_entry_have_names_of_their_own(entry):
-    names = [figure.name for figure in predictions(entry)]
-    assert len(set(names)) == len(names)
-
-
-def test_too_fast_is_too_short_a_time_or_too_high_a_rate():
-    assert Figure("a", ("b",), "ms", 2, 1.0).too_fast
-    assert not Figure("a", ("b",), "s", 2, 3.0).too_fast
-    assert Figure("a", ("b",), "req/s per GPU", 2, 3.0).too_fast
-    assert not Figure("a", ("b",), "of 100", 2, 1.0).too_fast
-    assert not Figure("a", ("b",), "times", 2, 3.0).too_fast
-    assert not Figure("a", ("b",), "ms", 2, 1.0, "why").too_fast
-
-
-def test_predictions_take_the_unit_of_the_measurement():
-    for entry in ENTRIES:
-        for figure in predictions(entry):
-            name = re.search(r"_(ms|s)(?:_|$)", " ".join(figure.path).replace(" ", "_"))
-            if name and figure.unit != "times" and "req_per_s" not in figure.path[0]:
-                assert figure.unit == name[1]
+def test_the_page_shows_the_median_of_all():
+    record = (Path(__file__).parents[1] / "book" / "printed" / "measured.txt").read_text("utf8")
+    assert f"{len(ROWS)} figures" in record
+    assert f"| {median(factors(ROWS)):.2f} | " in record

@@ -1,11 +1,8 @@
 """What the answer would be if something were otherwise, and what to measure if that changes it."""
 
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import chain
-from statistics import median
 
-from lib import calibration, checks, data, measured, parallelism
+from lib import checks, data, measured, parallelism
 from lib.decide.case import Case
 from lib.decide.questions import Plan, verdict
 from lib.hardware import GPU, PCIE_4
@@ -13,7 +10,6 @@ from lib.kv_cache import transfer_time
 from lib.models import QWEN2_5_7B, Model
 from lib.roofline import Efficiency, decode, ideal_time, prefill
 
-WITH_EXPERTS = ("llm-d-h200", "mori-io-mi300x", "fabric-lib-qwen3-235b")
 STEPS = "on one of your engines, the time of a mean prompt alone and of one decode step"
 COPY = "the handoff: first tokens of a split at low load, less those of one engine"
 
@@ -33,34 +29,13 @@ def wire_factor() -> float:
     return theirs / transfer_time(QWEN2_5_7B, 8192, PCIE_4)
 
 
-@cache
 def model_error(model: Model, gpu: GPU) -> tuple[float, str]:
-    """Return by what factor the book's predictions are typically off for the like, and of which benchmarks.
+    """Return by what factor these answers' price, the roofline's, is typically off, and whose figures say so.
 
-    The median over the figures of all published benchmarks of dense models, or of models with experts; on
-    the same GPU, if there are any. They are kept in `lib/data/typical.toml`, for to predict them takes longer
-    than a decision; the tests predict them again.
+    The median over what others measured of such models, on the same GPU where that is enough.
     """
-    kept: dict[str, list[float]] = data.read("typical.toml")["factors"]
-    kin = [name for name in kept if (name in WITH_EXPERTS) == bool(model.experts)]
-    same = [name for name in kin if gpu in measured.ENTRIES[name].gpus]
-    names = same or kin
-    return median(chain(*(map(float, kept[name]) for name in names))), ", ".join(names)
-
-
-def typical() -> str:
-    """Return the text of `lib/data/typical.toml`: by what factors predictions of each benchmark are off."""
-    lines = [
-        "# By what factors the book's predictions are off, for each published benchmark: lib.decide.margin.",
-        '# Write it anew: python -c "from lib.decide import margin; print(margin.typical(), end=str())"',
-        "[factors]",
-    ]
-    for name in measured.ENTRIES:
-        if name != calibration.DATABASE:
-            found = measured.factors(measured.predict(name))
-            if found:
-                lines.append(f"{name} = [{', '.join(f'{factor:.4g}' for factor in found)}]")
-    return "\n".join(lines) + "\n"
+    error = measured.typical_error(model, gpu, old=True)
+    return error.median, ", ".join(error.sources)
 
 
 def reached(

@@ -4,6 +4,7 @@ Pools of equal engines, and the routes in front of them. Not here: how a cache c
 the engines at work (`instance`, `fleet`).
 """
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -42,6 +43,17 @@ def alternate(arrival: Arrival, instances: Sequence[Busy]) -> int:
 def least_loaded(arrival: Arrival, instances: Sequence[Busy]) -> int:
     """The instance with the fewest requests waiting or running, the first of them if several have."""
     return min(range(len(instances)), key=lambda i: instances[i].load(arrival.time))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A route by lot: any instance, each as likely; the same seed draws the same."""
+
+    seed: int = 0
+
+    def __call__(self, arrival: Arrival, instances: Sequence[Busy]) -> int:
+        """The instance for this request."""
+        return random.Random(f"route {self.seed} {arrival.turn}").randrange(len(instances))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ to an engine, and the handoff between two pools. Not here: what one engine does 
 """
 
 import gc
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -20,25 +21,30 @@ from lib.simulator.fast_forward import FastForward
 from lib.simulator.instance import Instance
 from lib.simulator.log import Notes
 from lib.simulator.trace import Trace
-from lib.workload import Request
+from lib.workload import ClosedLoop, Request
 
 
 def simulate(
-    requests: Iterable[Request], deployment: Deployment, until: float = inf, jump: bool = True
+    requests: Iterable[Request] | ClosedLoop, deployment: Deployment, until: float = inf, jump: bool = True
 ) -> Trace:
     """Play the workload on the deployment, to its end or `until` that many seconds. Returns the `Trace`.
 
     Requests are handed out to a pool's engines in order of time, each engine plays its steps, and what the
     pool has finished is the next one's mail. `jump=False` plays every step by itself; the result is the same
-    to the last bit.
+    to the last bit. In a `ClosedLoop` a stream sends its next request at the moment when it has its answer.
 
-    ValueError where the workload is empty or out of order, or a request fits into no engine's cache.
+    ValueError where the workload is empty or out of order, a closed loop is cut off, or a request fits into
+    no engine's cache.
     """
-    rows = workload.check(requests)
-    _refuse_impossible(rows, deployment.pools)
+    if isinstance(requests, ClosedLoop) and until < inf:
+        raise ValueError(
+            f"simulate: until={until!r} cuts a closed loop off; leave it out, or use fewer requests"
+        )
+    source = _Loop(requests) if isinstance(requests, ClosedLoop) else _Source(workload.check(requests))
+    _refuse_impossible(source.all(), deployment.pools)
     collecting = gc.isenabled()
     gc.disable()  # nothing here is cyclic, and looking for cycles takes a quarter of the time
-    fleet = _Fleet(rows, deployment, until, jump)
+    fleet = _Fleet(source, deployment, until, jump)
     try:
         fleet.play()
         return fleet.trace()
@@ -47,16 +53,72 @@ def simulate(
             gc.enable()
 
 
+class _Source:
+    """Where requests come from: a workload whose arrivals are known."""
+
+    closed = False  # whether arrivals depend on answers
+
+    def __init__(self, rows: Sequence[Request]) -> None:
+        self.rows = rows  # that have been sent, or will be
+
+    def all(self) -> Sequence[Request]:
+        """Every request that there will be."""
+        return self.rows
+
+    def next(self, row: int) -> float:
+        """When the request arrives that is number `row`."""
+        return self.rows[row].arrival if row < len(self.rows) else inf
+
+    def send(self, limit: float) -> None:
+        """Send all that is sent before `limit`."""
+
+    def answered(self, time: float) -> None:
+        """Note that a request has its last token."""
+
+
+class _Loop(_Source):
+    """A closed loop: a stream sends its next request when it has its answer."""
+
+    closed = True
+
+    def __init__(self, loop: ClosedLoop) -> None:
+        self.unsent = deque(loop.lengths())
+        self.ready = [0.0] * loop.streams  # when a stream sends, the first of them first
+        self.sent: list[Request] = []
+        super().__init__(self.sent)
+
+    def all(self) -> Sequence[Request]:
+        """Every request that there will be, whenever it is sent."""
+        return [*self.rows, *[Request(0.0, *lengths) for lengths in self.unsent]]
+
+    def next(self, row: int) -> float:
+        """When that request arrives; if it is not yet sent, the next stream's moment."""
+        if row < len(self.rows):
+            return self.rows[row].arrival
+        return self.ready[0] if self.ready and self.unsent else inf
+
+    def send(self, limit: float) -> None:
+        """Send the requests of all streams that are ready before `limit`."""
+        while self.unsent and self.ready and self.ready[0] < limit:
+            self.sent.append(Request(heappop(self.ready), *self.unsent.popleft()))
+
+    def answered(self, time: float) -> None:
+        """A stream has its answer."""
+        heappush(self.ready, time)
+
+
 class _Fleet:
     """All engines of a deployment, and what passes between them."""
 
-    def __init__(self, rows: tuple[Request, ...], deployment: Deployment, until: float, jump: bool) -> None:
-        self.rows = rows
+    def __init__(self, source: _Source, deployment: Deployment, until: float, jump: bool) -> None:
+        self.source = source
+        self.rows = source.rows
         self.deployment = deployment
         self.until = until
         self.handoff = deployment.way
         self.model = deployment.pools[-1].engine.model
-        self.notes = Notes(len(rows))
+        self.notes = Notes(len(source.all()))
+        self.together = self.handoff.feeds_back or source.closed  # engines play moment by moment
         self.pools: list[list[Instance | FastForward]] = []
         for pool in deployment.pools:
             first = sum([len(members) for members in self.pools])
@@ -74,9 +136,11 @@ class _Fleet:
 
     def _engine(self, number: int, pool: Pool, jump: bool) -> Instance | FastForward:
         """An engine at work; the one that jumps where it can."""
-        obvious = pool.engine.policy is not vllm or pool.engine.prefix_caching or self.handoff.feeds_back
+        obvious = pool.engine.policy is not vllm or pool.engine.prefix_caching or self.together
         if obvious or not jump:
-            return Instance(number, pool, self.notes, self.start_pull, self.handoff.idle_poll, jump)
+            engine = Instance(number, pool, self.notes, self.start_pull, self.handoff.idle_poll, jump)
+            engine.pauses = self.source.closed
+            return engine
         return FastForward(number, pool, self.notes, self.handoff)
 
     # ------------------------------------------------------------ the event loop
@@ -88,9 +152,9 @@ class _Fleet:
         end, decode follows, and that is all. Where it is, all engines play what happens at one moment, and
         then at the next.
         """
-        limit, feeds_back = 0.0, self.handoff.feeds_back
+        limit = 0.0
         while limit < self.until:
-            limit = min(nextafter(self.moment(), inf), self.until) if feeds_back else self.until
+            limit = min(nextafter(self.moment(), inf), self.until) if self.together else self.until
             for place, members in enumerate(self.pools):
                 self.hand_out(place, limit)
                 ahead = max(limit, self.undisturbed(place))
@@ -105,15 +169,14 @@ class _Fleet:
             for row, span in engine.open_spans():
                 self.notes.span(row, *span)
         logs = [(engine.role, engine.log) for engine in engines]
-        return Trace(self.rows, self.deployment, logs, self.notes, self.until)
+        return Trace(tuple(self.source.all()), self.deployment, logs, self.notes, self.until)
 
     def moment(self) -> float:
         """When the next thing happens."""
         moments = [
             engine.next() for members in self.pools for engine in members if isinstance(engine, Instance)
         ]
-        if self.arrived < len(self.rows):
-            moments.append(self.rows[self.arrived].arrival)
+        moments.append(self.source.next(self.arrived))
         if self.handed_over:
             moments.append(self.handed_over[0][0])
         return min(moments)
@@ -124,11 +187,15 @@ class _Fleet:
         Decode is undisturbed until prefill's next step, unless prefill waits for it, or its copies have to
         queue with those of others.
         """
+        if self.source.closed and len(self.pools[-1]) > 1:
+            return -inf
+        if self.source.closed and len(self.pools) == 1:
+            return self.until  # one engine alone plays until it has answered somebody
         prefill = [engine for engine in self.pools[0] if isinstance(engine, Instance)]
         queue = self.handoff.queues and len(self.pools[-1]) > 1
-        if place == 0 or not self.handoff.feeds_back or queue or any([engine.waits for engine in prefill]):
+        if place == 0 or not self.together or queue or any([engine.waits for engine in prefill]):
             return -inf
-        arrival = self.rows[self.arrived].arrival if self.arrived < len(self.rows) else inf
+        arrival = self.source.next(self.arrived)
         handed_over = self.handed_over[0][0] if self.handed_over else inf
         return min(arrival, handed_over, self.until, *[engine.next() for engine in prefill])
 
@@ -154,6 +221,8 @@ class _Fleet:
         while place and self.handed_over and self.handed_over[0][0] < limit:
             time, _, job = heappop(self.handed_over)
             yield time, job
+        if not place:
+            self.source.send(limit)
         rows, row = self.rows, self.arrived
         one_pool, retains = len(self.pools) == 1, self.handoff.retains
         while not place and row < len(rows) and rows[row].arrival < limit:
@@ -176,6 +245,8 @@ class _Fleet:
                 self.retain(place, time, job, engine)
             if place < len(self.pools) - 1:
                 self.hand_over(time, job)
+            else:
+                self.source.answered(time)
         for engine in self.pools[place]:
             engine.done.clear()
 

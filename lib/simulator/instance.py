@@ -47,6 +47,7 @@ class Instance:
         self.release_times: dict[Job, float] = {}  # what of that still holds
         self.noticed: Noticed = []  # what the step composed last has found complete
         self.resting = False  # nothing to run, as far as is known
+        self.pauses = False  # plays no further when somebody has an answer: what follows depends on it
         self.log: Log = []
         self.open: dict[int, tuple[int, int]] = {}  # first and latest run in which one has emitted lately
 
@@ -70,7 +71,7 @@ class Instance:
         """Play every step that starts before `until`."""
         if self.resting and not self.rest(until):
             return
-        while self.now < until:
+        while self.now < until and not (self.pauses and self.done):
             again = False
             if not self.in_flight:
                 self.notify(self.noticed)  # what a step without work has found is known at once
@@ -116,7 +117,7 @@ class Instance:
         for job in self.scheduler.advance(plan):
             self.ended.append(self.now)
             self.close(job)
-            if self.role == "prefill" or job.retained:
+            if self.role == "prefill" or job.retained or self.pauses:
                 self.done.append((self.now, job))
             if self.role != "prefill":
                 self.notes.finish[job.request] = self.now
