@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import fsum, inf
 from typing import Any
 
-from lib import checks
+from lib import capacity, checks
 from lib.simulator import Deployment, Trace, simulate
 from lib.workload import Request, poisson
 
@@ -51,19 +51,17 @@ def attainment(trace: Trace, slo: SLO) -> float:
     return sum(met(trace, slo)) / len(trace)
 
 
-def kept(deployment: Deployment, requests: Sequence[Request], targets: Sequence[SLO]) -> tuple[float, ...]:
-    """For each target the `attainment` of these requests on this deployment: what a sweep may ask."""
-    trace = simulate(requests, deployment)
-    return tuple([attainment(trace, slo) for slo in targets])
-
-
 @dataclass(frozen=True)
 class Goodput:
-    """Requests per second: of all seeds together, and the lowest and highest of a single seed."""
+    """Requests per second: of all seeds together, and the lowest and highest of a single seed.
+
+    `at_least`: the search ended at the highest rate that it was to look at, and that one passed.
+    """
 
     rate: float
     low: float
     high: float
+    at_least: bool = False
 
 
 Workload = Callable[[float, int], Sequence[Request]]
@@ -106,7 +104,8 @@ def goodput(
     - With `rates`: the highest of these that passes (the review's grid); 0 if none does.
     - Without: by search, to `precision` (requests per second). Attainment is taken to fall as the rate
       rises: the search doubles a passing rate until it fails, then halves the interval between. It stops at
-      `highest`, and at 0 where not even `precision` passes.
+      what the deployment does at most (`capacity.highest`), for a short load passes above that as well; at
+      `highest`, and says so; and at 0 where not even `precision` passes.
 
     `workload(rate, seed)` makes the requests. All rates share the seeds, so that a difference between two
     rates, or two deployments, is not one of luck (common random numbers). `low` and `high` are the goodput
@@ -132,13 +131,16 @@ def goodput(
 
         if rates is not None:
             return next((rate for rate in sorted(rates, reverse=True) if passes(rate)), 0.0)
-        return _search(passes, precision, highest)
+        return search(passes, precision, top)
 
-    alone = [best([seed]) for seed in seeds]
-    return Goodput(best(seeds), min(alone), max(alone))
+    top = inf if rates is not None else capacity.highest(deployment, workload(1.0, seeds[0]))
+    limited, top = highest <= top, min(highest, top)
+    alone, together = [best([seed]) for seed in seeds], best(seeds)
+    met_limit = rates is None and limited and together >= int(highest / precision) * precision
+    return Goodput(together, min(alone), max(alone), met_limit)
 
 
-def _search(passes: Callable[[float], bool], precision: float, highest: float) -> float:
+def search(passes: Callable[[float], bool], precision: float, highest: float) -> float:
     """Highest multiple of `precision` that passes, if all below it do; at most `highest`."""
     top = int(highest / precision)
     low, high = 0, 1  # low passes (nothing is asked at 0), high is to be tried

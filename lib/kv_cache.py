@@ -9,8 +9,9 @@ BLOCK_TOKENS = 16  # vLLM's page of the cache
 
 def blocks(tokens: int, block_tokens: int = BLOCK_TOKENS) -> int:
     """Return the number of blocks that hold `tokens` tokens, the last one perhaps not full."""
-    checks.counts_or_zero("blocks", tokens=tokens)
-    checks.counts("blocks", block_tokens=block_tokens)
+    if type(tokens) is not int or tokens < 0 or block_tokens != BLOCK_TOKENS:  # rarely
+        checks.counts_or_zero("blocks", tokens=tokens)
+        checks.counts("blocks", block_tokens=block_tokens)
     return -(-tokens // block_tokens)
 
 

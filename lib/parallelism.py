@@ -10,7 +10,7 @@ from math import floor
 
 from lib import checks
 from lib.hardware import GPU, PCIE_4, Link
-from lib.models import Model
+from lib.models import FFN, Attention, Model, Recurrent
 from lib.roofline import Efficiency, Work
 
 ALL_REDUCE_LATENCY = 15e-6  # seconds, the review's, for a small one over NVLink
@@ -40,6 +40,49 @@ def divide(work: Work, model: Model, degree: int) -> Work:
         states,
         work.arithmetic,
     )
+
+
+def undivided(model: Model, degree: int) -> str:
+    """Return what of the model cannot be divided among `degree` GPUs; "" if all can.
+
+    As vLLM divides it: heads (`undivided_heads`), the widths of FFNs and of experts (none of which is kept
+    whole: expert parallelism is not looked at), and of block-quantized weights whole blocks.
+    """
+    wrong = undivided_heads(model, degree)
+    if wrong:
+        return wrong
+    for group in model.groups:
+        widths = []
+        if isinstance(group.ffn, FFN):
+            widths.append(("an FFN", group.ffn.width, group.bytes.ffn))
+        if group.experts:
+            widths.append(("an expert", group.experts.width, group.bytes.experts))
+            widths.append(("the shared expert", group.experts.d_shared, group.bytes.ffn))
+        for what, width, each in widths:
+            if width % degree:
+                return f"{what} of {model.name} is {width:,} wide, which {degree} GPUs cannot share"
+            if each < 2 and width // degree % model.block:
+                return (
+                    f"{what} of {model.name} is {width:,} wide, {width // degree} on each of {degree} GPUs, "
+                    f"no multiple of the {model.block} weights that share a scale"
+                )
+    return ""
+
+
+def undivided_heads(model: Model, degree: int) -> str:
+    """Return which heads `degree` GPUs cannot share; "" if they can share all.
+
+    Query heads and the heads of a state in whole numbers; KV heads too, or each on equally many GPUs.
+    """
+    checks.counts("undivided_heads", degree=degree)
+    for mixer in (mixer for group in model.groups for mixer in group.mixers):
+        if mixer.heads % degree:
+            return f"{model.name} has {mixer.heads} heads, which {degree} GPUs cannot share"
+        if isinstance(mixer, Attention) and mixer.kv_heads % degree and degree % mixer.kv_heads:
+            return f"{model.name} has {mixer.kv_heads} KV heads, which {degree} GPUs cannot share"
+        if isinstance(mixer, Recurrent) and mixer.groups > 1 and mixer.groups % degree:
+            return f"{model.name} has states in {mixer.groups} groups, which {degree} GPUs cannot share"
+    return ""
 
 
 # ------------------------------------------------------------------ room

@@ -15,9 +15,9 @@ Fields are named as in vLLM where it has a name. Not here: how long a step takes
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat, takewhile
+from itertools import repeat
 from math import inf
-from sys import intern, maxsize
+from sys import maxsize
 from typing import NamedTuple, Protocol
 
 from lib.kv_cache import BLOCK_TOKENS, blocks
@@ -37,7 +37,8 @@ class Job:
     - `num_external_tokens`: so many of its first tokens were computed elsewhere. `waiting_for_remote_kvs`:
       but their cache is not here yet; what is missing of it is computed here if it is less than
       `recompute_threshold` tokens, or if `source`, the job that retained it, has lost its blocks.
-    - `blocks`: the cache blocks that it holds; `hashed`: how many of them can be found by their content.
+    - `blocks`: the cache blocks that it holds; `hashed`: how many of them can be found by their content,
+      `block_hashes`, which all that it will ever fill have.
       `retained`: it holds them after its end, until `free`.
     """
 
@@ -55,6 +56,7 @@ class Job:
     retained: bool = False
     blocks: list[int] = field(default_factory=list)
     hashed: int = 0
+    block_hashes: list[int] = field(default_factory=list)
 
     @property
     def num_tokens(self) -> int:
@@ -162,7 +164,7 @@ class Textbook:
     def add(self, job: Job) -> None:
         """Let a job join the queue."""
         if job.num_external_tokens:
-            job.num_computed_tokens = job.prompt
+            job.num_computed_tokens = min(job.num_external_tokens, job.prompt)
         self.waiting.append(job)
 
     def arrived(self, job: Job) -> None:
@@ -236,23 +238,26 @@ class Blocks:
     """
 
     def __init__(self, count: int) -> None:
-        self.free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, count))
+        self.blank = list(range(count - 1, 0, -1))  # free, found by nothing: the last is handed out first
+        self.free: OrderedDict[int, None] = OrderedDict()  # free, but found: after those, oldest first
         self.users = [0] * count  # requests that hold a block
-        self.content: dict[int, object] = {}  # block -> what it can be found by
-        self.holders: dict[object, list[int]] = {}  # and the other way round, oldest first
+        self.content: dict[int, int] = {}  # block -> what it can be found by
+        self.holder: dict[int, int] = {}  # and the other way round: the one that got it first
+        self.doubles: dict[int, list[int]] = {}  # and those after it, where there are any
 
     @property
     def num_free_blocks(self) -> int:
         """How many blocks nobody holds."""
-        return len(self.free)
+        return len(self.blank) + len(self.free)
 
-    def find(self, contents: Iterable[object]) -> list[int]:
+    def find(self, contents: Sequence[int]) -> list[int]:
         """One block for each of the contents, up to the first that is nowhere."""
-        return [holders[0] for holders in takewhile(bool, map(self.holders.get, contents)) if holders]
+        found = [*map(self.holder.get, contents, repeat(0)), 0]  # block 0 is nobody's
+        return found[: found.index(0)]
 
     def idle(self, blocks: Iterable[int]) -> int:
         """How many of these blocks nobody holds."""
-        return sum([not self.users[block] for block in blocks])
+        return list(map(self.users.__getitem__, blocks)).count(0)
 
     def share(self, blocks: list[int]) -> None:
         """One more request holds these blocks."""
@@ -264,21 +269,29 @@ class Blocks:
 
     def take(self, count: int) -> list[int]:
         """That many free blocks, the first of the free list; what they held is forgotten."""
-        taken = [self.free.popitem(last=False)[0] for _ in range(count)]
+        taken = [self.blank.pop() if self.blank else self._forget() for _ in range(count)]
         for block in taken:
             self.users[block] = 1
-            content = self.content.pop(block, None)
-            if content:
-                holders = self.holders[content]
-                holders.remove(block)
-                if not holders:
-                    del self.holders[content]
         return taken
 
-    def label(self, block: int, content: object) -> None:
+    def _forget(self) -> int:
+        """The first free block among those that can be found, which from now on it cannot."""
+        block, _ = self.free.popitem(last=False)
+        content = self.content.pop(block)
+        doubles = self.doubles.get(content, [])
+        if self.holder[content] != block:
+            doubles.remove(block)
+        elif doubles:
+            self.holder[content] = doubles.pop(0)
+        else:
+            del self.holder[content]
+        return block
+
+    def label(self, block: int, content: int) -> None:
         """From now on the block is found by this content."""
         self.content[block] = content
-        self.holders.setdefault(content, []).append(block)
+        if self.holder.setdefault(content, block) != block:
+            self.doubles.setdefault(content, []).append(block)
 
     def release(self, blocks: list[int]) -> None:
         """A request gives up its blocks, the last first.
@@ -294,9 +307,7 @@ class Blocks:
                     free[block] = None
                 else:
                     unknown.append(block)
-        for block in reversed(unknown):
-            free[block] = None
-            free.move_to_end(block, last=False)
+        self.blank += reversed(unknown)
 
 
 class CountedBlocks:
@@ -346,9 +357,12 @@ class VLLM:
         self.running: list[Job] = []
         self.shared = Blocks(limits.blocks) if limits.prefix_caching else None
         self.cache = self.shared or CountedBlocks(limits.blocks)
+        self.names: Names = {}
 
     def add(self, job: Job) -> None:
         """Let a job join the queue."""
+        if self.shared:
+            job.block_hashes = block_hashes(job, job.prompt + job.output, self.names)
         self.waiting.append(job)
 
     def arrived(self, job: Job) -> None:
@@ -502,7 +516,7 @@ class VLLM:
     def _find(self, job: Job) -> list[int]:
         if not self.shared:
             return []
-        return self.shared.find(block_hashes(job, 0, (job.num_tokens - 1) // BLOCK_TOKENS))
+        return self.shared.find(job.block_hashes[: (job.num_tokens - 1) // BLOCK_TOKENS])
 
     def _fits(self, job: Job, found: list[int]) -> bool:
         """Whether all that the job knows has room, beside what was promised to others."""
@@ -525,10 +539,8 @@ class VLLM:
         """Let the blocks that are full of the job's first `tokens` tokens be found."""
         full = tokens // BLOCK_TOKENS
         if self.shared and full > job.hashed:
-            for block, content in zip(
-                job.blocks[job.hashed : full], block_hashes(job, job.hashed, full), strict=True
-            ):
-                self.shared.label(block, content)
+            for place in range(job.hashed, full):
+                self.shared.label(job.blocks[place], job.block_hashes[place])
             job.hashed = full
 
     # ------------------------------------------------------------ after a step
@@ -608,26 +620,27 @@ class _Step:
         return Plan(tuple(self.chunks), tuple(self.decodes), self.context, emitting, steps, preempted, copies)
 
 
-def block_hashes(job: Job, first: int, last: int) -> list[tuple[str, int]]:
-    """What the blocks `first` to `last` - 1 of a job can be found by: all its tokens up to their end.
+Names = dict[object, int]  # numbers of what blocks can begin with
 
-    Tokens are named by the labelled parts that they come from. Generated ones all look the same, and the same
-    as parts labelled "#7".
+
+def block_hashes(job: Job, tokens: int, names: Names) -> list[int]:
+    """What the whole blocks of a job's first tokens can be found by: all tokens up to the end of each.
+
+    Tokens are named by the labelled parts that they come from, and such names get numbers, noted in `names`.
+    Generated tokens all look the same, and the same as parts labelled "#7".
     """
     parts: list[Part] = []
-    for label, tokens in (*(job.parts or ((job.request, job.prompt),)), (GENERATED, job.emitted)):
+    for label, count in (*(job.parts or ((job.request, job.prompt),)), (GENERATED, job.output)):
         if label == GENERATED and parts and parts[-1][0] == GENERATED:
-            parts[-1] = (GENERATED, parts[-1][1] + tokens)
-        elif tokens:
-            parts.append((label, tokens))
-    found: list[tuple[str, int]] = []
+            parts[-1] = (GENERATED, parts[-1][1] + count)
+        elif count:
+            parts.append((label, count))
+    found: list[int] = []
     before = 0
-    for place, (label, tokens) in enumerate(parts):
-        start = max(first, before // BLOCK_TOKENS)  # the first block that ends in this part
-        stop = min(last, (before + tokens) // BLOCK_TOKENS)
-        if start < stop:
-            name = intern(repr((parts[:place], label)))  # of all that comes before, and this
-            ends = range((start + 1) * BLOCK_TOKENS - before, stop * BLOCK_TOKENS - before + 1, BLOCK_TOKENS)
-            found += zip(repeat(name), ends)
-        before += tokens
+    for place, (label, count) in enumerate(parts):
+        ends = range((len(found) + 1) * BLOCK_TOKENS, min(before + count, tokens) + 1, BLOCK_TOKENS)
+        if ends:  # the blocks that end in this part: named by all that comes before, and it
+            name = names.setdefault((*parts[:place], label), len(names)) << 32
+            found += range(name + ends[0] - before, name + ends[-1] - before + 1, BLOCK_TOKENS)
+        before += count
     return found

@@ -31,12 +31,16 @@ class Request:
     different labels share none. Generated tokens are the label "#7".
 
     Requests with the same `session` are the turns of a conversation, each of which continues the one before.
+
+    `cached`: so many of the prompt's first tokens need not be computed, for whoever serves it has them in its
+    cache: a hit that is taken as given, where a scheduler with prefix caching would look for it.
     """
 
     arrival: float
     prompt: Prompt
     output_tokens: int
     session: int | None = None
+    cached: int = 0
 
     def __post_init__(self) -> None:
         fault = _fault(self)
@@ -73,6 +77,8 @@ def _fault(request: Request) -> str:
         isinstance(request.session, bool) or not isinstance(request.session, int)
     ):
         return f"session={request.session!r} is no session; use a whole number, or None"
+    if request.cached and (not _is_count(request.cached) or request.cached >= request.prompt_tokens):
+        return f"cached={request.cached!r} will not do; use 0 to {request.prompt_tokens - 1} tokens"
     return ""
 
 

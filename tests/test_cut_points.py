@@ -157,3 +157,11 @@ def test_experts_share_out_every_choice(ranks, batch):
 def test_bad_input_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_requests_crossings_weigh_24_times_the_cache_of_the_same_model():
+    crossings = cuts(prompt_tokens=8192, output_tokens=256, images=4)[4]
+    cache = 8192 * DEEPSEEK_V3.kv_bytes_per_token
+    assert crossings.model == DEEPSEEK_V3.name
+    assert crossings.total / cache == pytest.approx(58 * 2 * 7168 / (61 * 576) * 8447 / 8192)
+    assert round(crossings.total / cache) == 24

@@ -1,101 +1,92 @@
-"""The decision: every row of the guide's table, its own box, contradictions, the command line."""
+"""The decision: every row of the guide's table, what users found, refusals, command and form."""
 
 import json
-import random
+import re
 from dataclasses import replace
-from itertools import pairwise
-from pathlib import Path
-from statistics import fmean, pstdev
+from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from lib import decide as deciding
 from lib import measured
-from lib.decide import GUIDES_BOX, ROWS, TOO_BIG, decide, handoff, layouts, margin, poisson, recorded
-from lib.decide.case import about
-from lib.decide.command import main, report
-from lib.decide.questions import FIX, MEASURE, NOTHING, SPLIT, STAY
+from lib.decide import GUIDES_BOX, ROWS, Case, decide, margin, poisson, recorded
+from lib.decide.command import asked, main, parser
+from lib.decide.layouts import engine, pools, seen, together
+from lib.decide.questions import FIX, MEASURE, NOTHING, SMALL, SPLIT, STAY
 from lib.decide.table import STEADY, box
+from lib.decide.words import report, understood
 from lib.goodput import SLO
-from lib.hardware import A100_80GB, H100_SXM, L40S, MI300X, PCIE_4
-from lib.models import LLAMA_3_1_70B, QWEN2_5_7B, QWEN3_235B_FP8
+from lib.hardware import A100_80GB, H100_SXM, H200, L40S, MI300X, NVLINK, RDMA_100G, RDMA_400G
+from lib.live import calculator
+from lib.models import GPT_OSS_120B, LLAMA_3_1_8B, LLAMA_3_1_70B, OPT_13B, QWEN2_5_7B, QWEN3_235B_FP8, read
 from lib.workload import Request
 
-ASKED = {1: SPLIT, 2: SPLIT, 3: SPLIT, 4: STAY, 5: STAY, 6: FIX, 7: STAY}
+ASKED = {1: SMALL, 2: SMALL, 3: SMALL, 4: STAY, 5: STAY, 6: SMALL, 7: STAY}
 
 
 @pytest.fixture(scope="module")
 def advice():
-    return {row.number: decide(**row.case) for row in ROWS}
+    return {row.number: decide(row.case) for row in ROWS}
 
 
 # ------------------------------------------------------------------ the guide's table
 
 
-def test_the_table_has_seven_rows():
-    assert [row.number for row in ROWS] == list(range(1, 8))
-
-
 @pytest.mark.parametrize("number", ASKED)
-def test_each_row_gets_the_tables_answer_and_it_survives(advice, number):
+def test_each_row_gets_an_answer_that_survives(advice, number):
     found = advice[number]
     assert found.recommendation == found.leaning == ASKED[number]
     assert {stress.recommendation for stress in found.stresses} == {ASKED[number]}
     assert any(number in fork.rows for fork in found.forks)
     assert all(fork.number for fork in found.forks)
-    assert found.reason
 
 
-def test_on_the_guides_own_box_the_transfer_comes_first(advice):
-    found = advice[6]
-    assert decide(**GUIDES_BOX) == found
-    assert found.recommendation == "fix the transfer first"
-    assert not found.meets
-    assert found.handoff == 1.3 > found.handoff_limit
-    quick = decide(**GUIDES_BOX | {"handoff_s": 0.9 * found.handoff_limit})
-    assert quick.leaning == SPLIT
-    assert decide(**GUIDES_BOX | {"handoff_s": 1.1 * found.handoff_limit}).leaning == FIX
+@pytest.mark.parametrize(("number", "end"), [(1, SPLIT), (2, SPLIT), (3, SPLIT), (6, FIX)])
+def test_where_small_steps_do_not_do_the_row_gets_the_tables_answer(number, end, monkeypatch):
+    monkeypatch.setattr("lib.decide.layouts.SMALL_STEPS", ())
+    case = replace(ROWS[number - 1].case, target=0.91)  # not the one that was asked before
+    assert decide(case).leaning == end
+
+
+def test_the_limit_of_the_handoff_tells_a_split_from_its_repair(monkeypatch):
+    monkeypatch.setattr("lib.decide.layouts.SMALL_STEPS", ())
+    case = replace(GUIDES_BOX, target=0.92)
+    limit = decide(case).handoff_limit
+    assert decide(replace(case, handoff_s=0.8 * limit)).leaning == SPLIT
+    assert decide(replace(case, handoff_s=1.25 * limit)).leaning == FIX
 
 
 def test_a_growing_context_asks_for_the_way_back_and_a_changing_history_for_a_guard(advice):
     words = " ".join(advice[3].also)
     assert "both directions" in words
     assert "guard reuse" in words
-    kept = decide(**box(0.05, STEADY, handoff_s=0.02, history_can_change=True))
+    kept = decide(box(0.05, STEADY, handoff_s=0.02, history_can_change=True))
     assert "guard reuse" in " ".join(kept.also)
     assert "both directions" not in " ".join(kept.also)
 
 
 def test_the_frontend_gets_its_tier_from_one_core_on(advice):
     assert "render tier" in " ".join(advice[4].also)
-    idle = decide(**ROWS[3].case | {"cpu_s_per_request": 0.2})
-    assert not idle.also
-    assert idle.forks[-1].number == "0.8 cores at 4 req/s"
+    idle = decide(replace(ROWS[3].case, cpu_s_per_request=0.2))
+    assert "render tier" not in " ".join(idle.also)
+    assert idle.forks[-1].number == "0.8 cores busy at 4 req/s"
 
 
-def test_late_first_tokens_are_no_reason_to_split(advice):
-    assert not advice[5].meets
-    assert advice[5].disaggregated.attainment < advice[5].collocated.attainment
-    assert "GPUs" in " ".join(advice[5].also)
+def test_late_first_tokens_are_no_reason_to_split_but_for_larger_engines(advice):
+    assert advice[5].disaggregated.attainment < advice[5].collocated.attainment < 0.9
+    any_degree = replace(ROWS[4].case, tensor_parallel=None)
+    small, *_, large = (seen(any_degree, together(any_degree, pool)) for pool in pools(any_degree))
+    assert large.first > 4 * small.first
 
 
 # ------------------------------------------------------------------ the margin
 
 
-def test_a_handoff_that_nobody_measured_has_to_be_measured():
-    case = {**GUIDES_BOX, "handoff_s": None}
-    found = decide(**case)
+def test_a_handoff_that_nobody_measured_has_to_be_measured(monkeypatch):
+    monkeypatch.setattr("lib.decide.layouts.SMALL_STEPS", ())
+    found = decide(replace(GUIDES_BOX, handoff_s=None))
     assert (found.recommendation, found.leaning) == (MEASURE, SPLIT)
     assert [what.split(":")[0] for what in found.measure] == ["the handoff"]
     assert found.handoff == pytest.approx(0.0188, rel=1e-2)
-
-
-def test_an_answer_that_hangs_on_the_efficiencies_asks_for_steps():
-    found = decide(**box(0.6, SLO(ttft=2, tpot=0.030), handoff_s=0.02))
-    assert found.recommendation == MEASURE != found.leaning
-    assert "decode step" in found.measure[0]
 
 
 def test_the_models_error_is_the_median_of_the_like():
@@ -105,188 +96,170 @@ def test_the_models_error_is_the_median_of_the_like():
     assert "mori-mi300x" in margin.model_error(QWEN3_235B_FP8, MI300X)[1]
 
 
-# ------------------------------------------------------------------ short ways round, and the long ones
-
-
-def case(**change):
-    """The `Case` that `decide` makes of these arguments."""
-    kept = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deciding, "answer", kept.append)
-        decide(**GUIDES_BOX | change)
-    return kept[0]
-
-
-def halved(one, n_prefill):
-    """The limit of the handoff, every step of the way played."""
-    keeps = lambda copy: layouts.share(one, layouts.apart(one, n_prefill, copy)) >= one.target  # noqa: E731
-    if not keeps(0.0):
-        return None
-    low, high = 0.0, one.slo.ttft
-    while high - low > one.slo.ttft / 100:
-        middle = (low + high) / 2
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
-
-
-def thinned(one):
-    """The best split, all that are left played at every load."""
-    rate, left = one.load.rate, list(range(1, one.engines))
-    for _ in range(12):
-        shares = {n: layouts.share(one, layouts.apart(one, n, 0.0), rate=rate) for n in left}
-        best = max(left, key=shares.__getitem__)
-        left = [n for n in left if shares[n] >= one.target]
-        if len(left) < 2:
-            break
-        rate *= 1.3
-    return left[0] if len(left) == 1 else best
-
-
-LOADS = st.tuples(
-    st.floats(0.1, 2.0), st.integers(500, 9000), st.integers(2, 300), st.sampled_from([0.0, 0.5, 1.0])
-)
-PROMISES = st.sampled_from([SLO(2, itl=0.1), SLO(4, tpot=0.03), SLO(3), SLO(0.8, gap=0.3)])
-
-
-@given(LOADS, PROMISES)
-@settings(max_examples=25, deadline=None, derandomize=True)  # shares need not fall with every copy
-def test_knowing_about_where_the_limit_lies_does_not_move_it(load, slo):
-    one = case(workload=poisson(*load, count=30), slo=slo)
-    assert handoff.handoff_limit(one, 1) == halved(one, 1)
-
-
-@given(LOADS, PROMISES)
-@settings(max_examples=10, deadline=None, derandomize=True)  # nor with every load, when so few are played
-def test_the_best_split_is_that_of_playing_all(load, slo):
-    one = case(workload=poisson(*load, count=20), slo=slo, gpus=5)
-    assert layouts.best_split(one) == thinned(one)
-
-
-@given(LOADS, PROMISES)
-@settings(max_examples=25, deadline=None)
-def test_a_draw_that_cannot_help_is_not_missed(load, slo):
-    one = case(workload=poisson(*load, count=20), slo=slo, seeds=(0, 1, 2))
-    for deployment in (layouts.together(one), layouts.apart(one, 1, 0.1)):
-        assert layouts.passes(one, deployment) == (layouts.share(one, deployment) >= one.target)
-
-
-def test_a_recording_is_played_once():
-    assert case(workload=[Request(float(i), 1000, 20) for i in range(5)]).seeds == (0,)
-
-
-# ------------------------------------------------------------------ layouts
-
-
-def test_limits_are_vllms_defaults():
-    tiers = [layouts.default_limits(gpu) for gpu in (L40S, A100_80GB, H100_SXM, MI300X)]
-    assert tiers == [(2048, 256), (2048, 256), (8192, 1024), (16384, 1024)]
-
-
-def test_more_engines_go_to_prompts_when_prompts_are_long(monkeypatch):
-    monkeypatch.setattr(deciding, "option", lambda case, layout, deployment, pools: pools)
-    long, short = (
-        decide(**ROWS[1].case | {"workload": poisson(0.8, *mix)}).disaggregated
-        for mix in ((16384, 64), (512, 1024))
-    )
-    assert sum(long) == sum(short) == 4
-    assert long[0] > short[0]
-
-
 def test_measured_steps_take_the_place_of_the_published_error(advice):
     ideal = margin.reached(QWEN2_5_7B, L40S, 8192, 0.700, 0.0225)
     assert (round(ideal.compute, 3), round(ideal.bandwidth, 2)) == (0.475, 0.75)
-    found = decide(**GUIDES_BOX, efficiency=ideal)
-    assert found.recommendation == FIX
+    found = decide(replace(GUIDES_BOX, efficiency=ideal))
     assert len(found.stresses) == len(advice[6].stresses) - 1
     with pytest.raises(ValueError, match=r"decode_s=0\.01 is less than L40S needs at its peak, 0\.0169 s"):
         margin.reached(QWEN2_5_7B, L40S, 8192, 0.7, 0.01)
 
 
 def test_cost_is_the_price_over_the_tokens_at_goodput():
-    found = decide(**ROWS[0].case, price_per_gpu_hour=1.2).disaggregated
+    found = decide(replace(ROWS[0].case, price_per_gpu_hour=1.2)).disaggregated
     assert found.cost == pytest.approx(1e6 * 2 * 1.2 / 3600 / (found.goodput * 256))
 
 
-def test_what_does_not_fit_is_told_what_would():
-    found = decide(LLAMA_3_1_70B, H100_SXM, poisson(1.0), STEADY, PCIE_4)
-    assert found.recommendation == TOO_BIG
-    assert found.collocated is None
-    assert "tensor_parallel=2 would do" in found.reason
-    assert max(len(line) for line in report(found).splitlines()) <= 78
+# ------------------------------------------------------------------ what users found
+
+
+def test_no_goodput_is_above_what_prompts_take():
+    """Three A100 prefill engines do at most 6.2 req/s of these; a trial read 7.54 (A5)."""
+    rows = [Request(3.0 * i, (2000, 12000)[i % 2], (300, 150)[i % 3 > 0]) for i in range(60)]
+    four = Case(LLAMA_3_1_8B, A100_80GB, recorded(rows), SLO(3, itl=0.08), RDMA_100G, 4, 1, handoff_s=0.3)
+    found = decide(four)
+    assert found.disaggregated.goodput < 6.5
+    eight = Case(GPT_OSS_120B, H200, poisson(22.5, 5000, 250), SLO(1, itl=0.05), RDMA_400G, 8, 1, n_prefill=2)
+    seen = decide(eight).disaggregated  # 69.4 was read, of two engines that do 27 (A6)
+    assert seen.goodput < 2 * seen.busy[0].most
+
+
+def test_an_overloaded_pool_is_said_to_be_one():
+    """Two prefill engines at 4 x 0.543 s are 109 % busy; a trial read 87 %, 52 % with free copies (A7)."""
+    case = Case(
+        LLAMA_3_1_70B, H100_SXM, poisson(4, 8192, 512), SLO(2, itl=0.06), RDMA_400G, 16, 4, n_prefill=2
+    )
+    found = decide(case)
+    assert found.disaggregated.overloaded
+    assert found.disaggregated.busiest > 0.95
+    assert found.free >= found.disaggregated.attainment
+    assert "prefill is overloaded" in " ".join(fork.number for fork in found.forks)
+    assert "overloaded" in report(case, found)
+
+
+@pytest.mark.parametrize("rates", [(0.4, 100.0), (0.1, 10.0)])
+def test_a_goodput_is_the_same_whatever_load_is_asked(rates):
+    """0.114 and 0.0 were read (A8); 6.4 at 0.1 req/s, where 10 gave 73.4 (goodput-cap)."""
+    found = [decide(replace(ROWS[0].case, load=poisson(rate, 1000, 100))) for rate in rates]
+    assert len({(one.collocated.goodput, one.disaggregated.goodput) for one in found}) == 1
+    assert found[0].collocated.goodput > 0
+
+
+def test_fp8_is_priced_at_its_peak():
+    """A prompt of 3,000 tokens of a 70B in FP8 on two H100: 347 ms at the bf16 peak, less at FP8's."""
+    config = CONFIG | {
+        "model_type": "llama", "num_hidden_layers": 80, "hidden_size": 8192, "intermediate_size": 28672,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128256,
+        "quantization_config": {"quant_method": "fp8"},
+    }  # fmt: skip
+    del config["head_dim"]
+    eight = Case(read(config), H100_SXM, poisson(5, 3000, 300), SLO(0.5, tpot=0.04), RDMA_400G, 8, 2)
+    assert 0.15 < engine(eight, 2).step_seconds(((3000, 0),)) < 0.26
+    assert "products in fp8" in understood(eight)[0]
+
+
+def test_a_split_of_llm_ds_shape_can_be_asked():
+    """llm-d's 8 x TP1 and 2 x TP4 of gpt-oss-120b on 16 H200 (B5)."""
+    given = ["--model", "gpt-oss-120b", "--gpu", "H200", "--gpus", "16", "--link", "400", "--rate", "20"]
+    given += ["--prompt", "5000", "--output", "250", "--ttft-s", "2", "--tpot-ms", "50"]
+    pools = ["--prefill-tensor-parallel", "1", "--decode-tensor-parallel", "4", "--prefill-engines", "8"]
+    found = decide(asked(parser().parse_args([*given, *pools])))
+    assert found.disaggregated.layout == "8 x TP1 for prompts, 2 x TP4 for answers"
+    assert found.recommendation == MEASURE  # the book is off tenfold for such models, and says so (B1)
+
+
+def test_the_fewest_gpus_are_no_fewer_than_any_run_needs(advice):
+    for found in advice.values():
+        one = found.needed.one
+        assert one is None or one.engines * one.degree >= found.needed.one_floor
 
 
 def test_no_layout_is_an_answer():
-    found = decide(**box(8.0, SLO(ttft=2, itl=0.020), handoff_s=0.02))
+    case = box(8.0, SLO(ttft=2, itl=0.020), handoff_s=0.02)
+    found = decide(case)
     assert found.leaning == NOTHING
     assert not found.meets
-    assert "No layout of these GPUs meets the targets." in report(found)
-
-
-def test_a_recording_is_stretched_and_played_as_it_was():
-    rows = [Request(float(i), 100 + i, 5) for i in range(11)]
-    load = recorded(rows)
-    assert load.rate == 1.0
-    assert load.draw(1.0, 0) == rows
-    assert [row.arrival for row in load.draw(2.0, 7)] == [i / 2 for i in range(11)]
-
-
-@given(st.floats(0.05, 2.0), st.integers(100, 9000))
-@settings(max_examples=20, deadline=None)
-def test_spread_lengths_keep_their_mean(spread, mean):
-    rows = [row for seed in range(20) for row in poisson(1.0, mean, 50, spread).draw(1.0, seed)]
-    average = sum(row.prompt_tokens for row in rows) / len(rows)
-    assert abs(average / mean - 1) < 6 * spread / len(rows) ** 0.5 * max(1, spread)
+    assert "No layout of these GPUs meets the targets." in report(case, found)
 
 
 # ------------------------------------------------------------------ refusals
+
+OTHER = {"model": LLAMA_3_1_8B, "gpu": A100_80GB, "link": RDMA_100G, "handoff_s": None, "gpus": 8}
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"gpus": 1}, "a split needs two engines"),
         ({"gpus": 3, "tensor_parallel": 2}, "use a multiple"),
         ({"gpus": True}, "gpus=True"),
+        ({"gpus": 5000}, "use at most 1,024"),
         ({"link": None, "handoff_s": None}, "neither link nor handoff_s"),
-        ({"handoff_s": 0.001}, "PCIe 4.0 x16 takes"),
+        ({"handoff_s": 0.001}, r"PCIe 4\.0 x16 takes"),
         ({"handoff_s": float("nan")}, "handoff_s=nan"),
         ({"target": 90}, "target=90"),
         ({"new_tokens": 9000}, "new_tokens=9000"),
         ({"cpu_s_per_request": -1}, "cpu_s_per_request=-1"),
-        ({"workload": poisson(1.0, 100, 1)}, "every answer has one token"),
-        ({"workload": [Request(0, 10, 10)]}, "arrive at once"),
+        ({"load": poisson(1.0, 100, 1)}, "every answer has one token"),
+        ({"tensor_parallel": 8, "gpus": 8}, "28 heads, which 8 GPUs cannot share; use 1 or 2 or 4"),
+        ({**OTHER, "tensor_parallel": 3, "gpus": 6}, "32 heads, which 3 GPUs cannot share"),
+        ({**OTHER, "load": poisson(1, 200_000, 100)}, "200,100 tokens, prompt and answer, .* reads 131,072"),
+        ({**OTHER, "model": OPT_13B}, "OPT-13B reads 2,048"),
+        ({**OTHER, "model": LLAMA_3_1_70B, "tensor_parallel": 1}, "GB usable leave room .*; use 2 or 4 or 8"),
+        ({**OTHER, "model": QWEN3_235B_FP8, "gpu": H200, "tensor_parallel": 8}, "192 on each .*use 2 or 4"),
+        ({**OTHER, "gpu": H100_SXM, "tensor_parallel": 16, "gpus": 32}, "8 H100 SXM do"),
+        ({"link": RDMA_400G, "handoff_s": None}, "use a link of at most 200 Gb/s"),
+        ({"link": NVLINK, "handoff_s": None}, "and no NVLink"),
     ],
 )
-def test_contradictions_are_refused_by_name(change, words):
+def test_what_no_engine_would_start_is_refused_with_what_would_do(change, words):
     with pytest.raises(ValueError, match=words):
-        decide(**GUIDES_BOX | change)
+        replace(GUIDES_BOX, **change)
+
+
+def test_what_does_not_fit_into_the_gpus_is_told_what_would():
+    with pytest.raises(ValueError, match="use 4 or 8"):
+        decide(Case(LLAMA_3_1_70B, H100_SXM, poisson(1.0, 30_000), STEADY, RDMA_400G))
+
+
+def test_a_recording_all_at_once_has_no_rate():
+    with pytest.raises(ValueError, match="arrive at once"):
+        recorded([Request(0, 10, 10)])
 
 
 # ------------------------------------------------------------------ the command line
 
-TRACES = Path(__file__).parent / "traces"
 BASE = ["--gpu", "L40S", "--link", "PCIe 4.0", "--ttft-s", "2", "--itl-ms", "100"]
 CONFIG = {
     "model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 3584, "num_attention_heads": 28,
     "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064, "torch_dtype": "bfloat16",
+    "head_dim": 128, "max_position_embeddings": 32768,
 }  # fmt: skip
 
 
-def test_a_config_and_a_csv_give_what_the_catalogue_gives(tmp_path, capsys):
+def test_a_config_and_a_csv_are_read_and_what_was_understood_is_said(tmp_path, capsys):
     config, rows = tmp_path / "config.json", tmp_path / "rows.csv"
     config.write_text(json.dumps(CONFIG))
-    drawn = GUIDES_BOX["workload"].draw(0.4, 0)[:40]
-    lines = [f"{row.arrival},{row.prompt_tokens},{row.output_tokens}" for row in drawn]
+    lines = [
+        f"{row.arrival},{row.prompt_tokens},{row.output_tokens}" for row in GUIDES_BOX.load.draw(0.4, 40)
+    ]
     rows.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *lines]))
     assert main(["--model", str(config), "--csv", str(rows), "--handoff-s", "1.3", *BASE]) == 0
-    printed = capsys.readouterr().out
-    assert "1.3 s measured" in printed
-    assert "ITL p99" in printed
-    same = replace(QWEN2_5_7B, name="other")
-    echo, answer = printed.split("\n\n", 1)
-    assert "Read rows.csv: CSV; arrivals from arrival_s (s)" in echo
-    assert "40 requests" in echo
-    assert report(decide(**GUIDES_BOX | {"model": same, "workload": drawn})) == answer.rstrip("\n")
+    printed = capsys.readouterr().out.replace("\xa0", " ")
+    words = " ".join(printed.split())
+    assert "15.2 GB of weights" in words
+    assert "57,344 bytes of cache a token" in words
+    assert "40 requests as recorded, over 117 s, repeated; 8,192 tokens a prompt, 256 an answer" in words
+    assert "1.3 s measured" in words
+    assert "Typical error of this book's times" in words
+    assert max(len(line) for line in printed.splitlines()) <= 78
+
+
+def test_progress_is_drawn_where_it_is_asked_for_and_leaves_nothing(capsys):
+    given = ["--model", "qwen2.5-7b", "--rate", "0.05", *BASE]
+    assert main([*given, "--progress"]) == 0
+    assert "[####" in capsys.readouterr().err
+    assert main(given) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -295,39 +268,70 @@ def test_a_config_and_a_csv_give_what_the_catalogue_gives(tmp_path, capsys):
         (["--model", "gpt-9", "--rate", "1"], "or the path of a config.json"),
         (["--model", "qwen2.5-7b"], "--rate: missing"),
         (["--model", "qwen2.5-7b", "--rate", "1", "--prefill-ms", "700"], "measure both"),
-        (["--model", "qwen2.5-7b", "--rate", "1", "--csv", "x"], "has its own rate; use one of the two"),
-        (["--model", "qwen2.5-7b", "--prompt", "8192", "--trace", "x"], "has its own prompts"),
-        (["--model", "qwen2.5-7b", "--output", "256", "--trace", "x"], "has its own answers"),
-        (["--model", "qwen2.5-7b", "--spread", "0", "--trace", "x"], "has its own lengths"),
-        (["--model", "qwen2.5-7b", "--rate", "1", "--calibrate"], "--calibrate: there is no recording"),
-        (["--model", "qwen2.5-7b", "--rate", "1", "--trace-time", "ms"], "--trace-time: there is no"),
-        (["--model", "qwen2.5-7b", "--trace", "{bench}", "--calibrate", "--prefill-ms", "9"], "use one of"),
-        (["--model", "qwen2.5-7b", "--trace", "{bench}", "--calibrate"], "no request ran alone"),
-        (["--model", "qwen2.5-7b", "--trace", "{sharegpt}"], "neither arrivals nor numbers of tokens"),
-        (["--model", "qwen2.5-7b", "--csv", "nowhere.csv"], "nowhere.csv: cannot be read"),
-        (["--model", "nowhere.json", "--rate", "1"], "cannot be read"),
-        (["--model", "qwen2.5-7b", "--rate", "1", "--gpu", "H"], "H100 SXM"),
-        (["--model", "qwen2.5-7b", "--rate", "1", "--link", "-3"], "Gbps=-3"),
-        (["--model", "qwen2.5-7b", "--rate", "0"], "rate=0"),
-        (["--model", "{short}", "--rate", "1"], "num_key_value_heads is missing"),
-        (["--model", "{text}", "--rate", "1"], "is no JSON"),
-        (["--model", "qwen2.5-7b", "--csv", "{rows}"], "rows.csv: line 3, prompt_tokens='five'"),
+        (["--model", "qwen2.5-7b", "--rate", "1", "--csv", "x"], "use one of the two"),
+        (["--model", "qwen2.5-7b", "--csv", "nowhere.csv"], "nowhere.csv"),
+        (["--model", "nowhere.json", "--rate", "1"], "nowhere.json"),
+        (["--model", "qwen2.5-7b", "--rate", "0"], "--rate 0"),
+        (
+            ["--model", "qwen2.5-7b", "--rate", "1", "--tensor-parallel", "3"],
+            "--tensor-parallel 3: .*28 heads",
+        ),
+        (["--model", "qwen2.5-7b", "--rate", "1", "--handoff-s", "0.001"], "--handoff-s 0.001 is less"),
     ],
 )
-def test_the_command_line_says_what_is_wrong(tmp_path, capsys, arguments, words):
-    files = {"short": tmp_path / "short.json", "text": tmp_path / "text.json", "rows": tmp_path / "rows.csv"}
-    files |= {"bench": TRACES / "vllm_bench_detailed.json", "sharegpt": TRACES / "sharegpt.json"}
-    files["short"].write_text(json.dumps({k: v for k, v in CONFIG.items() if k != "num_key_value_heads"}))
-    files["text"].write_text("{")
-    files["rows"].write_text("arrival_s,prompt_tokens,output_tokens\n0,5,5\n1,five,5\n")
-    filled = [argument.format(**files) for argument in arguments]
-    base = [word for pair in pairwise(BASE) if pair[0] not in filled for word in pair if pair[0][0] == "-"]
-    assert main([*base, *filled]) == 2
-    assert words in capsys.readouterr().err
+def test_the_command_line_says_in_its_own_words_what_is_wrong(capsys, arguments, words):
+    assert main([*BASE, *arguments]) == 2
+    said = capsys.readouterr().err
+    assert re.search(words, said), said
+    assert said.count("\n") == 1
 
 
-def test_lengths_have_the_mean_and_the_deviation_that_were_asked_for():
-    dice = random.Random(0)
-    lengths = [about(1000, 0.5, dice) for _ in range(20_000)]
-    assert fmean(lengths) == pytest.approx(1000, rel=0.02)
-    assert pstdev(lengths) == pytest.approx(500, rel=0.05)
+# ------------------------------------------------------------------ one function behind all
+
+DRAWN = 20
+
+
+def drawn(place: int) -> dict[str, object]:
+    """Knobs of the form that were drawn by chance and are not refused."""
+    dice = Random(f"case {place}")
+    while True:
+        knobs = {
+            "model": dice.choice(["Qwen2.5-7B", "Llama-3.1-8B", "gpt-oss-20b", "Qwen3-8B"]),
+            "gpu": dice.choice(["L40S", "A100 80 GB SXM", "H100 SXM", "H200"]),
+            "link": dice.choice(["PCIe 4.0 x16", "100 Gb/s RDMA"]),
+            "gpus": dice.choice([2, 4, 8]), "degree": dice.choice(["any", "1", "2"]),
+            "rate": round(dice.uniform(0.2, 8), 2), "prompt": dice.choice([500, 2000, 8192]),
+            "output": dice.choice([50, 256, 1000]), "spread": dice.choice([0, 0, 0.5]),
+            "hit": dice.choice([0, 0, 50]), "ttft": dice.choice([0.5, 1, 2]),
+            "itl": dice.choice([0, 50, 100]),
+            "handoff": dice.choice([0, 200, 1300]),
+        }  # fmt: skip
+        try:
+            calculator("decide")(**knobs)
+        except ValueError:
+            continue
+        return knobs
+
+
+@pytest.mark.parametrize("place", range(DRAWN))
+def test_the_form_and_the_command_give_one_answer(place, capsys):
+    knobs = drawn(place)
+    flags = {
+        "--model": "model", "--gpu": "gpu", "--link": "link", "--gpus": "gpus", "--rate": "rate",
+        "--prompt": "prompt", "--output": "output", "--spread": "spread", "--ttft-s": "ttft",
+    }  # fmt: skip
+    given = [word for flag, knob in flags.items() for word in (flag, str(knobs[knob]))]
+    given += ["--hit-rate", str(knobs["hit"] / 100)]
+    given += ["--tensor-parallel", knobs["degree"]] if knobs["degree"] != "any" else []
+    given += ["--itl-ms", str(knobs["itl"])] if knobs["itl"] else []
+    given += ["--handoff-s", str(knobs["handoff"] / 1e3)] if knobs["handoff"] else []
+    assert main(given) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    shown = calculator("decide")(**knobs)
+    answer = shown["say"][0].split(":")[0].lower()
+    assert f"Answer: {answer} " in printed
+    for column in ("one pool", "two pools"):
+        for name, value in zip(shown["table"]["at this load"], shown["table"][column], strict=True):
+            assert value == "–" or (value if isinstance(value, str) else f"{value:.3g}") in printed, name
+    for number in shown["more"]["number"]:
+        assert number == "–" or " ".join(number.split()) in printed.replace("- ", "-"), number

@@ -23,8 +23,10 @@ BASE = ["--model", "qwen2.5-7b", "--gpu", "L40S", "--link", "PCIe 4.0", "--itl-m
 def asked(monkeypatch):
     """What `decide` is asked; it is not played."""
     kept = {}
-    monkeypatch.setattr(command, "decide", lambda *given, **more: kept.update(more, load=given[2]))
-    monkeypatch.setattr(command, "report", lambda advice: "Answer")
+    monkeypatch.setattr(
+        command, "decide", lambda case, tell: kept.update(load=case.load, efficiency=case.efficiency)
+    )
+    monkeypatch.setattr(command, "report", lambda case, advice: "Answer")
     return kept
 
 
@@ -53,7 +55,7 @@ def test_a_recording_calibrates_where_requests_ran_alone(asked, tmp_path, capsys
 def test_what_is_too_much_to_play_is_cut_to_a_window_and_said(asked, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(reading, "MOST_REQUESTS", 50)
     assert main([*BASE, "--trace", str(TRACES / "azure_2023_conversation.csv")]) == 0
-    assert len(asked["load"].draw(1.0, 0)) == 50
+    assert len(asked["load"].sample) == 50
     printed = " ".join(capsys.readouterr().out.split())
     assert "Played: the 50 requests in a row that arrived in the least time" in printed
     assert "of 200 (" in printed
@@ -113,8 +115,8 @@ def test_no_flags_do_more_than_be_refused(pairs):
     given = [*BASE, *(word for flag, value in pairs for word in (flag, value)[: 1 + (flag[-1] not in "ea")])]
     out, error = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
-        patch.setattr(command, "decide", lambda *given, **more: None)
-        patch.setattr(command, "report", lambda advice: "Answer")
+        patch.setattr(command, "decide", lambda case, tell: None)
+        patch.setattr(command, "report", lambda case, advice: "Answer")
         with contextlib.redirect_stderr(error):
             try:
                 status = main(given)
@@ -130,7 +132,7 @@ def test_no_flags_do_more_than_be_refused(pairs):
 @pytest.mark.parametrize("encoding", ["ascii", "gbk", "cp932", "latin-1", "utf-8", "cp437"])
 def test_every_terminal_can_say_it(encoding, asked, monkeypatch):
     text = "10\u202f000 tokens, 2\xa0× −3 – 4 µs “so” … 中文 \ud800"
-    monkeypatch.setattr(command, "report", lambda advice: f"Answer: {text}")
+    monkeypatch.setattr(command, "report", lambda case, advice: f"Answer: {text}")
     out = io.TextIOWrapper(io.BytesIO(), encoding)
     monkeypatch.setattr("sys.stdout", out)
     assert main([*BASE, "--rate", "0.2", "--ttft-s", "5", "--price", "1.5"]) == 0

@@ -83,7 +83,7 @@ DEFAULTS = {
     timing.seconds: {"repeats": 5},
     simulator.Trace.share_with_prefill: {"tokens": 1},
     transformer.Transformer: {"seed": 0, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "d_ff": 128},
-    workload.poisson: {"prompt": 8192, "output_tokens": 256},
+    workload.poisson: {"prompt": 8192, "output_tokens": 256, "share": 1.0},
 }
 
 

@@ -149,6 +149,40 @@ def test_the_cpu_of_an_engine_of_2024_comes_on_top(model, gpu, step):
     assert engine.kernels(*step)[-1].name == "CPU between steps"
 
 
+@given(models, gpus, degrees, steps(), st.sampled_from([kernels.TODAY, OF_2024]))
+def test_families_and_what_their_time_goes_to_add_up_to_the_step(model, gpu, degree, step, runtime):
+    engine = Steps(model, gpu, degree, runtime=runtime)
+    families = kernels.by_family(engine.kernels(*step))
+    assert tuple(families) == kernels.FAMILIES
+    parts = [kernels.split(members) for members in families.values()]
+    total = fsum(chain.from_iterable(part.values() for part in parts))
+    assert total == pytest.approx(engine.seconds(*step), rel=1e-9)
+
+
+def test_a_family_is_told_by_what_a_kernel_does():
+    def names(model, family, **set_up):
+        rows = step_kernels(model, H200, ((100, 0),), 1, 9, **set_up)
+        return {row.name for row in kernels.by_family(rows)[family]}
+
+    assert names(LLAMA_3_1_8B, "matrix products") == {
+        "query, key, value",
+        "attention output",
+        "FFN in",
+        "FFN out",
+        "head",
+    }
+    assert names(DEEPSEEK_V3, "attention of answers") == {"attention of answers"}
+    assert "queries to latents" in names(DEEPSEEK_V3, "matrix products")
+    assert names(NEMOTRON_3_NANO, "states") == {"states"}
+    assert names(LLAMA_3_1_8B, "all-reduces", tensor_parallel=2) == {"all-reduce"}
+    assert names(LLAMA_3_1_8B, "waiting", runtime=OF_2024) == {"CPU between steps"}
+
+
+def test_of_two_that_overlap_the_longer_counts():
+    rows = [Kernel("a", 2, 1e-6, 3e-6, 5e-6, True, "t"), Kernel("b", 1, 1e-6, 3e-6, 2e-6, False, "t")]
+    assert kernels.split(rows) == pytest.approx({"start": 3e-6, "arithmetic": 3e-6, "bytes": 12e-6})
+
+
 # ------------------------------------------------------------------ kernels by hand
 
 
@@ -300,9 +334,20 @@ def test_every_constant_has_a_source_and_doubts_are_listed():
     tables = data.read("kernels.toml")["gpu"]
     for entry in chain.from_iterable(table.values() for table in tables.values()):
         assert len(entry["source"]) > 20
-    doubts = {(gpu, kind) for gpu, kind, _ in kernels.doubtful()}
+    doubts = {(gpu, kind) for gpu, kind, _ in kernels.doubtful() if gpu != "every"}
     assert doubts == {("A10", "gemm_bf16"), *[("MI300X", f"all_reduce_{degree}") for degree in (2, 4, 8)]}
     assert all(len(why) > 20 for _, _, why in kernels.doubtful())
+
+
+def test_doubts_name_the_front_and_what_the_model_guesses():
+    said = {name: why for gpu, name, why in kernels.doubtful() if gpu == "every"}
+    assert {"front", "CPU", "recorded", "states", "index", "elementwise", "experts", "all-reduce"} == set(
+        said
+    )
+    assert f"{1e3 * kernels.front(1):.0f} ms" in said["front"]
+    assert f"{1e3 * OF_2024.cpu:.0f} ms" in said["CPU"]
+    assert f"{OF_2024.recorded} tokens" in said["recorded"]
+    assert f"{kernels.SCAN} tokens" in said["states"]
 
 
 def test_it_is_written_down_for_every_gpu_whose_table_it_borrows():

@@ -45,6 +45,7 @@ EDITS = {  # chapter: (what stands there, what a reader puts in its place)
     "two_pools": ("CONTEXT, TARGET = 4096", "CONTEXT, TARGET = 8192"),
     "vllm_rules": ("decode_context=8192 + 128)", "decode_context=1024)"),
 }
+SOURCES = "\n## Sources and checks\n"
 SITE_ONLY = re.compile(r"\{(?:numref|doc|include|literalinclude|glue\S*|eval|margin|solution\S*)\}")
 RAW = re.compile(r"Unknown Directive|\{[a-z][\w:-]*\}|^(?:```|:::|\+\+\+|:[a-z-]+: )|\$\$|\bfig-\w+|%s", re.M)
 
@@ -83,6 +84,19 @@ def test_each_solution_is_a_collapsed_heading_and_ends_before_the_next_one(chapt
         elif headings:
             assert not inside or cell.source.lstrip().startswith("#"), f"no `+++` before {headings[0]}"
             inside = False
+
+
+@pytest.mark.parametrize("chapter", [name for name in CHAPTERS if SOURCES in source(name)])
+def test_sources_and_checks_are_one_collapsed_heading_at_the_end(chapter: str) -> None:
+    cells = run.read(BOOK / f"{chapter}.md").cells
+    (first,) = [i for i, cell in enumerate(cells) if SOURCES in f"\n{cell.source}\n"]
+    assert cells[first].source.strip() == SOURCES.strip(), "the heading stands alone, between two `+++`"
+    assert cells[first].metadata.get("jp-MarkdownHeadingCollapsed"), "it stands open in JupyterLab"
+    prose = "\n".join(cell.source for cell in cells[first + 1 :] if cell.cell_type == "markdown")
+    assert not re.search(r"^#{1,6} |\*\*(Take away|Next)", prose, re.M), "it is the end, without headings"
+    before = "\n".join(cell.source for cell in cells[:first])
+    assert "published.compare(" not in before, "what was published is compared in that block"
+    assert "**Take away.**" in before.partition("\n## Try it\n")[0], "what to keep comes before the exercises"
 
 
 def test_every_chapter_that_compares_is_changed_by_a_reader() -> None:
@@ -302,9 +316,10 @@ def test_figures_are_seen(notebook) -> None:
     assert all(width > 300 for width in widths)
 
 
-def test_solutions_stay_closed_until_they_are_asked_for(notebook) -> None:
+def test_solutions_and_sources_stay_closed_until_they_are_asked_for(notebook) -> None:
     closed = notebook.panel.locator(".jp-MarkdownHeadingCollapsed")
-    count = source(notebook.chapter).count("\n#### Solution\n")
+    text = source(notebook.chapter)
+    count = text.count("\n#### Solution\n") + text.count(SOURCES)
     assert closed.count() == count
     if count:  # the first with the mouse, for it is to be reached by one
         answer = closed.first.evaluate_handle("heading => heading.nextElementSibling")

@@ -1,5 +1,6 @@
 """Mutation: where digits stand, what depends on one, and that planted slips are caught or printed."""
 
+import dataclasses
 import itertools
 import os
 import re
@@ -94,9 +95,59 @@ def test_a_mutant_changes_one_digit_by_one(tmp_path, digit, step, new):
 def test_a_sample_depends_on_its_seed_alone_and_takes_equally_of_each_kind():
     one, same, other = (mutate.sample(run.ROOT, 40, seed, {"lib/data/published.toml"}) for seed in (0, 0, 1))
     assert one == same != other
-    assert [m.kind for m in one] == [kind for kind in mutate.KINDS for _ in range(10)]
+    assert [m.kind for m in one] == [kind for kind in mutate.KINDS for _ in range(8)]
     assert len(set(one)) == 40
-    assert {abs(int(m.old) - int(m.new)) for m in one} == {1}
+    assert {abs(int(m.old) - int(m.new)) for m in one if m.kind != "conclusions"} == {1}
+
+
+def test_words_of_a_conclusion_and_signs_of_what_it_asks_are_turned_round():
+    cell = """More is more.
+
+```{code-cell}
+:tags: [hide-input]
+from lib.x import shared
+
+def holds(world):
+    more = shared(world, 256) <= apart(world)
+    return more and all([world.gpu is L40S])
+
+conclusion("One pool keeps more at least on an L40S", holds, where="more")
+```
+
+```{code-cell}
+x = min(1, 2) < 3
+```
+"""
+    turns = [numerals.turned(cell, place) for place in sorted(numerals.in_conclusions(cell))]
+    assert turns == [
+        ("shared(", "apart("),
+        ("world, 256", "world, 2048"),
+        ("<=", ">="),
+        ("apart(", "shared("),
+        ("all(", "any("),
+        ("is L40S", "is not L40S"),
+        ("pool", "split"),
+        ("more", "fewer"),
+        ("at least", "at most"),
+        ("L40S", "A100"),
+    ]
+
+
+def test_a_conclusion_turned_round_changes_that_word_alone(tmp_path):
+    text = '```{code-cell}\nconclusion("Two wins at most", holds)\n```\n'
+    (tmp_path / "x.md").write_text(text)
+    (_, place) = sorted(numerals.in_conclusions(text))
+    one = mutate.mutant(tmp_path, "conclusions", "x.md", place, 1, cells=True)
+    assert one.after(text) == text.replace("at most", "at least")
+    assert mutate.depend(tmp_path, dataclasses.replace(one, path="book/x.md"), {}) == ["cells x"]
+
+
+@pytest.mark.parametrize(("caught", "of", "enough"), [(19, 20, True), (18, 20, False)])
+def test_of_conclusions_95_percent_have_to_be_caught(caught, of, enough):
+    digit = Verdict(Mutant("data", "a.toml", 5, "1", "2", 1, "x = 1"), "cells page")
+    turned = Mutant("conclusions", "book/x.md", 5, "<", ">", 1, "a < b")
+    found = [Verdict(turned, "cells x" if i < caught else "") for i in range(of)]
+    assert mutate.enough([digit] * 100 + found) == enough
 
 
 # ---- processes
@@ -163,14 +214,15 @@ def test_the_report_counts_by_kind_and_prints_every_survivor():
     tests = {"test tests/test_x.py::test_a tests/test_x.py::test_b": 2.0}
     late = Verdict(Mutant("lib", "lib/x.py", 5, "1", "2", 8, "z = 1"), "", tests, ["cells page"])
     lines = mutate.report([dead, alive, late]).splitlines()
-    assert [line.split(",")[0].split() for line in lines[:5]] == [
+    assert [line.split(",")[0].split() for line in lines[:6]] == [
         ["data", "1", "of", "1", "caught:", "100.0%"],
         ["lib", "0", "of", "2", "caught:", "0.0%"],
         ["prose", "0", "of", "0", "caught:", "0.0%"],
         ["records", "0", "of", "0", "caught:", "0.0%"],
+        ["conclusions", "0", "of", "0", "caught:", "0.0%"],
         ["all", "1", "of", "3", "caught:", "33.3%"],
     ]
-    assert lines[5:] == [
+    assert lines[6:] == [
         "survived: lib/x.py:7: y = 1",
         "          1 -> 2; ran nothing, as nothing depends on it",
         "survived: lib/x.py:8: z = 1",
@@ -182,8 +234,21 @@ def test_the_report_counts_by_kind_and_prints_every_survivor():
 
 TOY = '''"""A toy model."""
 
+from dataclasses import dataclass
+
 SPEED = 3
 FORGOTTEN = 4
+
+
+@dataclass(frozen=True)
+class World:
+    """A world."""
+
+    name: str
+    size: int
+
+
+WORLDS = World("one", 6), World("two", 9)
 
 
 def product(x: int) -> int:
@@ -224,7 +289,17 @@ from lib.toy import SPEED, product
 figures.draw(lambda axes: axes.plot([1, 2]), "t", alt="Shows 36", data={"x": [product(SPEED)]})
 ```
 
-The product is 36.
+The product is 36. A large one is more.
+
+```{code-cell}
+from lib.page import conclusion
+from lib.toy import WORLDS
+
+def holds(world):
+    return world.size > 5
+
+conclusion("A large one is more", holds, worlds=WORLDS)
+```
 
 ```{code-cell}
 published.compare("toy", product=product(SPEED))
@@ -289,6 +364,15 @@ def planted(root, kind, path, before, cells=False):
     return mutate.mutant(root, kind, path, text.index(piece) + before.index("^") - 1, 1, cells)
 
 
+def turned(root, before, piece):
+    """The mutant of a conclusion that turns what stands after a piece of the page."""
+    text = (root / "book" / "page.md").read_text()
+    assert text.count(before + piece) == 1
+    return mutate.mutant(
+        root, "conclusions", "book/page.md", text.index(before + piece) + len(before), 1, cells=True
+    )
+
+
 def test_planted_slips_of_every_kind_are_caught_and_the_unused_one_survives(project, workers):
     mutants = {
         "data": planted(project, "data", "lib/data/published.toml", "product = 36^"),
@@ -302,6 +386,8 @@ def test_planted_slips_of_every_kind_are_caught_and_the_unused_one_survives(proj
         "record": planted(project, "records", "book/printed/page.txt", "product | 36^ | 36"),
         "unused": planted(project, "lib", "lib/toy.py", "return 7^"),
         "forgotten": planted(project, "lib", "lib/toy.py", "FORGOTTEN = 4^"),
+        "conclusion": turned(project, "world.size ", "> 5"),
+        "its sentence": turned(project, '"A large one is ', "more"),
     }
     found = {v.mutant: v for v in mutate.verdicts(project, lambda _: list(mutants.values()), workers)}
     caught = {name: found[one].by for name, one in mutants.items()}
@@ -317,6 +403,8 @@ def test_planted_slips_of_every_kind_are_caught_and_the_unused_one_survives(proj
         "record": "page page",
         "unused": "",
         "forgotten": "",
+        "conclusion": "cells page",
+        "its sentence": "cells page",
     }
     assert found[mutants["unused"]].ran == {}
     assert set(found[mutants["forgotten"]].ran) == {"cells page", "test tests/test_toy.py::test_plus"}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.hardware import A10, A100_80GB, H100_SXM, H200, MI300X, PCIE_4, Link
-from lib.models import DEEPSEEK_V3, GPT_OSS_120B, LLAMA_3_1_70B, MODELS, NEMOTRON_3_NANO, QWEN2_5_7B
+from lib.models import DEEPSEEK_V3, GPT_OSS_120B, LLAMA_3_1_70B, MODELS, NEMOTRON_3_NANO, QWEN2_5_7B, QWEN3_8B
 from lib.page.published import agrees, find, get
 from lib.parallelism import (
     ALL_REDUCE_LATENCY,
@@ -158,5 +158,8 @@ def test_an_engine_with_a_link_pays_for_every_all_reduce():
 
 
 def test_copied_heads_leave_room_for_fewer_tokens():
-    four, eight = (Engine(QWEN2_5_7B, A100_80GB, tensor_parallel=n).blocks for n in (4, 8))
+    four_heads = replace(QWEN3_8B, name="four KV heads").mixed(
+        lambda attention: replace(attention, kv_heads=4)
+    )
+    four, eight = (Engine(four_heads, A100_80GB, tensor_parallel=n).blocks for n in (4, 8))
     assert eight == pytest.approx(four, rel=0.04)  # twice the memory, and every head twice in it

@@ -478,3 +478,44 @@ def test_the_examples_in_the_docstrings_hold():
         failed, tried = doctest.testmod(module)
         assert tried
         assert not failed
+
+
+# ---- words that state a size
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("twice as long, Double the load", ["twice", "double"]),
+        ("half of it, a third, a quarter of them", ["half", "a third", "a quarter"]),
+        ("an order of magnitude more, hardly any left", ["an order of magnitude", "hardly any"]),
+        ("takes ten\ntimes as much, sevenfold", ["ten times", "sevenfold"]),
+        ("half a minute, half written, a half-written one, a tenth of a second", []),
+        ("a fifth step, a third GPU", []),
+        ("a fifth more traffic", ["a fifth"]),
+    ],
+)
+def test_words_that_state_a_size_are_found_and_ordinals_and_times_are_not(text, found):
+    assert prose.sizes(text) == found
+
+
+@pytest.mark.parametrize(
+    ("sentence", "output", "fine"),
+    [
+        ("It is twice as long.", "ratio 2", True),
+        ("It is twice as long.", "ratio 2.4", False),
+        ("A third of them fail.", "33.4 %", True),
+        ("A third of them fail.", "40 %", False),
+        ("Hardly any of them fail.", "0.1 %", False),
+        ("Twice as long, says its author \x01.", "", True),
+        ("Nobody waits twice.", "", True),  # allowed below
+    ],
+)
+def test_a_word_that_states_a_size_needs_its_numeral_in_the_section(sentence, output, fine):
+    section = prose.Section("A", [output], [sentence])
+    found = prose.oversized("page", section, ["Nobody waits twice"])
+    assert all(allowed for _, allowed in found) == fine
+
+
+def test_pages_once_held_to_their_sizes_stay_so():
+    assert {"balance", "chunking", "goodput", "intro", "one_long_prompt", "takeaways"} <= prose.SIZED

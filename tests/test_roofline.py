@@ -59,6 +59,14 @@ def test_the_ridge_of_the_l40s_is_reproduced():
     assert agrees(ridge(L40S), find("roofline.ridge_flops_per_byte"))
 
 
+def test_a_pass_is_free_until_its_matrices_take_as_long_as_reading_the_weights():
+    bend = next(n for n in range(1, 8192) if bound(prefill(QWEN2_5_7B, n), L40S) == "compute")
+    one, before, there = (ideal_time(prefill(QWEN2_5_7B, n), L40S) for n in (1, bend - 1, bend))
+    assert one == before < there
+    head, layers = QWEN2_5_7B.head_params, QWEN2_5_7B.layer_params  # 2 P bytes are read, 2 FLOPs a token done
+    assert bend == pytest.approx((ridge(L40S) * (layers + head) - head) / layers, rel=0.01)
+
+
 def test_a_full_chunk_at_the_reviews_efficiency_stalls_as_long_as_published():
     chunk = ROWS["prefill chunk 2,048 after 3,072"]
     alone = step_time(chunk, L40S, Efficiency(compute=PUBLISHED.compute))

@@ -389,7 +389,7 @@ def unfolded_percentiles_agree(trace):
         ]
         limits = sorted({0.03, *[tail + side for tail in tails for side in (-1e-9, 1e-9)]})
         for limit in limits[:: 1 + len(limits) // 8]:
-            if 0 < limit < inf:
+            if 0 <= limit < inf:
                 assert trace.itl_within(limit, q) == [tail <= limit for tail in tails]
 
 

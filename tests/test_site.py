@@ -496,6 +496,18 @@ def test_a_solution_opens_without_scripts(plain, address):
     assert solution.locator("p").first.is_visible()
 
 
+def test_sources_open_without_scripts_by_click_and_for_a_link_into_them(plain, address):
+    for click in (True, False):
+        plain.goto("about:blank")
+        plain.goto(f"{address}book/roofline.html" + ("" if click else "#sources-and-checks"))
+        sources = plain.locator("details.sources")
+        assert sources.locator("table").first.is_visible() is not click
+        if click:
+            sources.locator("summary").first.click()
+            assert sources.locator("table").first.is_visible()
+    assert plain.locator("nav a[href='#sources-and-checks']").count()
+
+
 @pytest.fixture
 def tab(browser, address):
     """A fresh tab on the roofline chapter."""

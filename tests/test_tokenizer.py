@@ -13,6 +13,12 @@ ANY = st.text(alphabet=st.characters())  # lone surrogates among them
 MARKED = st.lists(st.sampled_from(["<think>", "<|im_start|>", "<|think|>", "<", "|>", "e\u0301", "x"]) | ANY)
 
 
+def test_the_tags_of_reasoning_came_with_qwen3_behind_the_last_token_of_qwen2_5():
+    last_of_qwen2_5 = 151_664  # <|file_sep|>, the last of the added tokens in its tokenizer_config.json
+    assert encode("<think></think>") == [151_667, 151_668]
+    assert min(encode("<think></think>")) > last_of_qwen2_5
+
+
 def test_a_chat_request_gets_the_ids_that_qwen_s_own_tokenizer_gives_it():
     # what transformers prints for Qwen2.5-Coder-32B-Instruct, as seen in public notebooks
     request = [

@@ -1,17 +1,18 @@
 """`python -m lib.decide`: the decision from a command line."""
 
 import argparse
+import re
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 from lib import checks, models, names
-from lib.decide import Advice, decide, reading
-from lib.decide.layouts import Option
+from lib.decide import Case, decide, reading
 from lib.decide.margin import reached
-from lib.decide.questions import lasting, percent
+from lib.decide.questions import lasting
 from lib.decide.reading import number, whole
+from lib.decide.words import report
 from lib.goodput import SLO
 from lib.hardware import GPU, GPUS, LINKS, Link
 from lib.models import MODELS, Model
@@ -20,54 +21,11 @@ from lib.simulator import percentile
 from lib.traffic import Traffic
 from lib.traffic.cells import PER_SECOND
 
+NAME = "serving-decide"
 KINDS = (
     "CSV with arrival_s, prompt_tokens, output_tokens; a trace of Azure, BurstGPT, Mooncake, vLLM or Dynamo; "
     "a result of vllm bench serve, GuideLLM or AIPerf"
 )
-
-
-def report(advice: Advice) -> str:
-    """Return the advice as text, in lines of at most 78 characters."""
-    lines = [f"Answer: {advice.recommendation}"]
-    if advice.leaning != advice.recommendation:
-        lines.append(f"If every number below is right: {advice.leaning}")
-    lines += [f"  because {advice.reason}", *(f"  measure {what}" for what in advice.measure)]
-    if advice.collocated and not advice.meets:
-        lines.append("No layout of these GPUs meets the targets.")
-    lines += ["", "How it came about"]
-    lines += [f"  {fork.question} {'yes' if fork.answer else 'no'}: {fork.number}" for fork in advice.forks]
-    if advice.also:
-        lines += ["", "Besides", *(f"  {extra}" for extra in advice.also)]
-    options = [option for option in (advice.collocated, advice.disaggregated) if option]
-    if options:
-        lines += ["", "Predicted, at the load asked", *compared(options)]
-    if advice.stresses:
-        lines += ["", "What the answer would be with"]
-        lines += [f"  {stress.name}: {stress.recommendation}" for stress in advice.stresses]
-    wrapped = [
-        textwrap.wrap(line, 78, subsequent_indent="    ") if len(line) > 78 else [line] for line in lines
-    ]
-    return "\n".join([part for line in wrapped for part in line])
-
-
-def compared(options: Sequence[Option]) -> list[str]:
-    """Return the layout of each option, and then their numbers as lines of a table, side by side."""
-    pools = ("one pool", "two pools")
-    layouts = [f"  {pool}: {option.layout}" for pool, option in zip(pools, options, strict=True)]
-    cells: list[tuple[str, ...]] = [("", *pools)]
-    for name in ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99"):
-        kind, percentile_ = name.upper().split("_")
-        cells.append((f"{kind} {percentile_.lower()}", *(lasting(getattr(o, name)) for o in options)))
-    cells.append(("keep the targets", *(percent(option.attainment) for option in options)))
-    cells.append(("goodput", *(f"{option.goodput:.3g} req/s" for option in options)))
-    if any(option.cost is not None for option in options):
-        costs = ["–" if option.cost is None else f"{option.cost:.2f}" for option in options]
-        cells.append(("cost, 1 M tokens", *costs))
-    widths = [max(len(row[i]) for row in cells) for i in range(3)]
-    return layouts + [
-        "  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
 
 
 def read_model(wanted: str) -> Model:
@@ -93,7 +51,7 @@ def read_efficiency(
 ) -> Efficiency | None:
     """Return the efficiencies of the times that were measured; None if none were."""
     times = reading.read_times(arguments, found)
-    return times and reached(model, gpu, *times, arguments.tensor_parallel)
+    return times and reached(model, gpu, *times, arguments.tensor_parallel or 1)
 
 
 def heard(found: Traffic) -> str:
@@ -113,7 +71,7 @@ def heard(found: Traffic) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = reading.Parser(prog="python -m lib.decide", description="Split prefill from decode, or not?")
+    made = reading.Parser(prog=NAME, description="Split prefill from decode, or not?")
     add = made.add_argument
     add("--model", required=True, help="a name in the book's catalogue, or the path of a config.json")
     add("--gpu", required=True, help=", ".join(gpu.name for gpu in GPUS))
@@ -122,11 +80,15 @@ def parser() -> argparse.ArgumentParser:
         help="between the pools: " + ", ".join(link.name for link in LINKS) + ", or a number of Gb/s",
     )
     add("--gpus", type=whole, default=2, help="GPUs in all (2)")
-    add("--tensor-parallel", type=whole, default=1, help="GPUs to one engine (1)")
+    add("--tensor-parallel", type=whole, help="GPUs to one engine (any number that starts)")
+    add("--prefill-tensor-parallel", type=whole, help="GPUs to an engine for prompts, if split")
+    add("--decode-tensor-parallel", type=whole, help="GPUs to an engine for answers, if split")
+    add("--prefill-engines", type=whole, help="engines for prompts, if split (the best)")
     add("--rate", type=number, help="requests per second, arriving at random")
     add("--prompt", type=whole, default=8192, help="mean tokens of a prompt (8192)")
     add("--output", type=whole, default=256, help="mean tokens of an answer (256)")
     add("--spread", type=number, default=0.0, help="standard deviation of both over the mean (0: all alike)")
+    add("--hit-rate", type=number, default=0.0, help="share of each prompt found in the prefix cache (0)")
     add("--trace", "--csv", help="requests as recorded, in place of these: " + KINDS)
     add("--trace-time", choices=tuple(PER_SECOND), help="unit of its arrivals, if not what the format says")
     add("--calibrate", action="store_true", help="take times of steps from requests that ran alone in it")
@@ -142,6 +104,7 @@ def parser() -> argparse.ArgumentParser:
     add("--decode-ms", type=number, help="measured: a decode step of one stream with that context")
     add("--cpu-ms-per-request", type=number, help="CPU time around the engine")
     add("--price", type=number, help="of a GPU, an hour")
+    add("--progress", action="store_true", help="say how far it is, even where nobody looks")
     return made
 
 
@@ -152,9 +115,10 @@ def main(given: Sequence[str] | None = None) -> int:
         found = reading.read_traffic(arguments)
         if found:
             say(heard(found) + "\n")
-        say(report(advise(arguments, found)))
+        case = asked(arguments, found)
+        say(report(case, decide(case, bar if arguments.progress or sys.stderr.isatty() else None)))
     except ValueError as error:
-        message = f"python -m lib.decide: {reading.one_line(str(error))}"
+        message = f"{NAME}: {reading.one_line(in_options(str(error)))}"
         print(reading.printable(message, sys.stderr.encoding), file=sys.stderr)
         return 2
     return 0
@@ -165,8 +129,14 @@ def say(text: str) -> None:
     print(reading.printable(text, sys.stdout.encoding), flush=True)
 
 
-def advise(arguments: argparse.Namespace, found: Traffic | None = None) -> Advice:
-    """Return the advice that the command line asks for; `found`: for the recording that it names."""
+def bar(done: float, what: str) -> None:
+    """Draw how much is done, over what was drawn before; at the end nothing."""
+    line = f"[{'#' * round(20 * done):20}] {what}" if done < 1 else ""
+    print(f"\r{line:<60}", end="" if line else "\r", file=sys.stderr, flush=True)
+
+
+def asked(arguments: argparse.Namespace, found: Traffic | None = None) -> Case:
+    """Return the case that the command line asks about; `found`: the recording that it names."""
     limits = {
         name: None if value is None else value / 1e3
         for name, value in (("tpot", arguments.tpot_ms), ("itl", arguments.itl_ms), ("gap", arguments.gap_ms))
@@ -175,19 +145,39 @@ def advise(arguments: argparse.Namespace, found: Traffic | None = None) -> Advic
         raise ValueError("no target; give at least one of --ttft-s, --tpot-ms, --itl-ms, --gap-ms")
     cpu = arguments.cpu_ms_per_request
     model, gpu = read_model(arguments.model), names.find("--gpu", arguments.gpu, GPUS)
-    return decide(
+    return Case(
         model,
         gpu,
         reading.read_load(arguments, found),
         SLO(arguments.ttft_s, **limits),
         read_link(arguments.link) if arguments.link else None,
+        arguments.gpus,
+        arguments.tensor_parallel,
+        arguments.prefill_tensor_parallel,
+        arguments.decode_tensor_parallel,
+        arguments.prefill_engines,
         handoff_s=arguments.handoff_s,
         cpu_s_per_request=None if cpu is None else cpu / 1e3,
         history_can_change=arguments.history_can_change,
-        gpus=arguments.gpus,
-        tensor_parallel=arguments.tensor_parallel,
         new_tokens=arguments.new_tokens,
         efficiency=read_efficiency(arguments, model, gpu, found),
         target=arguments.target,
         price_per_gpu_hour=arguments.price,
     )
+
+
+def in_options(message: str) -> str:
+    """Return a refusal with options for the names of arguments: --tensor-parallel 3 for tensor_parallel=3."""
+    said = re.sub(r"\b(decide|poisson|SLO|Load|reached): ", "", message)
+    for argument, option in OPTIONS.items():
+        said = re.sub(rf"\b{argument}=", f"{option} ", said)
+    return re.sub(r"\b(\w+_\w+)=", lambda found: reading.flag(found[1]) + " ", said)
+
+
+OPTIONS = {  # whose names differ
+    "n_prefill": "--prefill-engines", "price_per_gpu_hour": "--price", "gpus": "--gpus", "link": "--link",
+    "target": "--target", "rate": "--rate", "prompt": "--prompt", "output": "--output", "spread": "--spread",
+    "ttft": "--ttft-s, in s,", "tpot": "--tpot-ms, in s,", "itl": "--itl-ms, in s,", "gap": "--gap-ms, in s,",
+    "cpu_s_per_request": "--cpu-ms-per-request, in s,", "prefill_s": "--prefill-ms, in s,",
+    "decode_s": "--decode-ms, in s,", "tensor_parallel": "--tensor-parallel",
+}  # fmt: skip

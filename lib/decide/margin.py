@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from lib import checks, data, measured, parallelism
 from lib.decide.case import Case
-from lib.decide.questions import verdict
+from lib.decide.questions import Plan, verdict
 from lib.hardware import GPU, PCIE_4
 from lib.kv_cache import transfer_time
 from lib.models import QWEN2_5_7B, Model
@@ -62,12 +62,12 @@ def reached(
 
 def scaled(case: Case, factor: float) -> Case:
     """Return the case with both efficiencies times a factor, at most 1."""
-    own = case.efficiency
+    own = case.reached
     slower = Efficiency(min(1, own.compute * factor), min(1, own.bandwidth * factor), own.overhead)
     return replace(case, efficiency=slower)
 
 
-def stresses(case: Case, n_prefill: int) -> tuple[Stress, ...]:
+def stresses(case: Case, compared: Plan) -> tuple[Stress, ...]:
     """Return what the answer would be otherwise.
 
     At efficiencies 20 % off; unless they were measured, with this book's typical error; unless that was
@@ -77,12 +77,12 @@ def stresses(case: Case, n_prefill: int) -> tuple[Stress, ...]:
         ("efficiencies 20 % lower", scaled(case, 0.8), STEPS),
         ("efficiencies 20 % higher", scaled(case, 1.2), STEPS),
     ]
-    if not case.timed:
+    if case.efficiency is None:
         error, _ = model_error(case.model, case.gpu)
         name = f"all steps {error:.2f} times as long, this book's typical error"
         tried.append((name, scaled(case, 1 / error), STEPS))
-    if case.handoff_s is None:
+    if case.handoff_s is None and compared.split:
         slow = case.wire * wire_factor()
         name = f"handoff {wire_factor():.0f} times the wire, {slow:.2g} s, as the guide's"
         tried.append((name, replace(case, handoff_s=slow), COPY))
-    return tuple(Stress(name, verdict(other, n_prefill).recommendation, what) for name, other, what in tried)
+    return tuple(Stress(name, verdict(other, compared).recommendation, what) for name, other, what in tried)

@@ -1,35 +1,62 @@
 """The questions of the flow in their order, with the number behind each answer, and where they end."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
+from lib import capacity
+from lib.capacity import Busy
 from lib.decide.case import Case
-from lib.decide.layouts import apart, default_limits, engine, passes, share, together, traces
-from lib.goodput import SLO, mean_of
-from lib.parallelism import USABLE_MEMORY
-from lib.simulator import Collocated, Engine, Trace, simulate
-from lib.workload import Request
+from lib.decide.layouts import (
+    ROUGH,
+    Fewest,
+    Pool,
+    Seen,
+    Split,
+    apart,
+    best_split,
+    engine,
+    pools,
+    seen,
+    together,
+)
+from lib.parallelism import USABLE_MEMORY, room
+from lib.simulator import Engine
 
 STAY = "stay collocated"
+SMALL = "small steps"
+LARGER = "larger engines"
 SPLIT = "disaggregate"
 FIX = "fix the transfer first"
 MEASURE = "measure first"
 NOTHING = "no layout meets the targets"
 
-QUESTIONS = (FITS, QUICK, CALM, LATE, STALLS, APART, GROWS, CHANGES, SHOWS) = (  # all that may be asked
+QUESTIONS = (
+    FITS,
+    LASTS,
+    QUICK,
+    CALM,
+    LATE,
+    STALLS,
+    TUNED,
+    APART,
+    GROWS,
+    CHANGES,
+    SHOWS,
+) = (  # all that may be asked
     "Does the model fit?",
+    "Can they keep up with the load?",
     "Is the handoff fast enough?",
     "Does one pool keep the targets at this load?",
     "Is only the first token late?",
     "Do prompts stall the answers?",
+    "Do small steps or larger engines keep them?",
     "Do two pools keep them, with this handoff?",
     "Does the context grow from turn to turn?",
     "Can history change?",
     "Does the frontend show in the GPU nodes' CPU profile?",
 )
-
-SMALL_CHUNKS = 512  # tokens a step: what to try before a split
 
 
 @dataclass(frozen=True)
@@ -42,108 +69,171 @@ class Fork:
     rows: tuple[int, ...] = ()
 
 
+class Plan(NamedTuple):
+    """What is compared: ways to run one pool, as it is first; and the best split, if there is one."""
+
+    pools: tuple[Pool, ...]
+    split: Split | None
+
+
+def plan(case: Case) -> Plan:
+    """Return what is compared for a case. ValueError where no engine starts on its GPUs."""
+    found = Plan(pools(case), best_split(case))
+    if not found.pools and not found.split:
+        least = next((n for n in capacity.POWERS if n > case.gpus or n not in case.degrees), 1)
+        capacity.starts("decide", case.model, case.gpu, case.tensor_parallel or case.gpus, case.longest)
+        raise ValueError(
+            f"decide: gpus={case.gpus} are no multiple of an engine's; use a multiple of {least}"
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """Where the flow ends for a case, and what it has seen on the way: shares of requests in time."""
+    """Where the flow ends for a case, and what it has seen on the way.
+
+    `together`: one pool as it is. `other`: the first other way to run it that keeps the targets, and what it
+    does; None where none does, or none was asked for. `apart`: two pools; `free`: the same, if copies took no
+    time: never worse, for who gets a copy sooner may still be unlucky in whom it meets.
+    """
 
     recommendation: str
-    together: float
-    first: float  # together, first tokens alone
-    rest: float  # together, gaps alone
-    apart: float
-    free: float  # apart, if copies took no time
+    together: Seen
+    other: tuple[Pool, Seen] | None = None
+    apart: Seen | None = None
+    free: Seen | None = None
 
 
-def verdict(case: Case, n_prefill: int) -> Verdict:
-    """Return where the flow ends, with that many engines for prompts."""
-    both = share(case, together(case))
-    first = share(case, together(case), SLO(ttft=case.slo.ttft)) if case.slo.ttft is not None else 1.0
-    gaps = gaps_alone(case.slo)
-    rest = share(case, together(case), gaps) if gaps else 1.0
-    split, free = (share(case, apart(case, n_prefill, copy)) for copy in (case.copy, 0.0))
-    late = first < case.target <= rest
-    if both >= case.target:
+def verdict(case: Case, compared: Plan, through: bool = False) -> Verdict:
+    """Return where the flow ends; `through`: having looked at two pools, whatever comes before."""
+    rough = ROUGH if through else 1.0
+    own, *others = compared.pools
+    one = seen(case, together(case, own), rough=rough)
+    late = one.first < case.target <= one.rest
+    other = split = free = None
+    if one.share < case.target:
+        tried = [pool for pool in others if not (late and pool.budget)]  # small steps hasten no first token
+        played = ((pool, seen(case, together(case, pool), rough=rough)) for pool in tried)
+        other = next(((pool, found) for pool, found in played if found.share >= case.target), None)
+    calm = one.share >= case.target or other is not None
+    if compared.split and (through or not calm):
+        split, free = (
+            seen(case, apart(case, compared.split, copy), rough=rough) for copy in (case.copy, 0.0)
+        )
+        free = max(free, split, key=lambda found: found.share)
+    if one.share >= case.target:
         end = STAY
+    elif other:
+        end = SMALL if other[0].budget else LARGER
     elif late:  # the first token is what is late, and a split adds to every one of them
-        end = MEASURE if split >= case.target else STAY
-    elif split >= case.target:
+        end = MEASURE if split and split.share >= case.target else STAY
+    elif split and split.share >= case.target:
         end = SPLIT
     else:
-        end = FIX if free >= case.target else NOTHING
-    return Verdict(end, both, first, rest, split, free)
+        end = FIX if free and free.share >= case.target else NOTHING
+    return Verdict(end, one, other, split, free)
 
 
-def gaps_alone(slo: SLO) -> SLO | None:
-    """Return what the SLO says of gaps; None if that is nothing."""
-    gaps = (slo.tpot, slo.itl, slo.gap)
-    return SLO(None, *gaps) if any(gaps) else None
+# ------------------------------------------------------------------ the questions
 
 
-def fit(case: Case) -> Fork:
-    """Return whether an engine has room for the weights and the longest request; else what would have."""
-    degrees = (case.tensor_parallel, *(2**i for i in range(11) if 2**i > case.tensor_parallel))
-    rooms = {degree: room(case, degree) for degree in degrees}
-    needed, have = case.longest, rooms[case.tensor_parallel]
-    usable = USABLE_MEMORY * case.tensor_parallel * case.gpu.memory
-    weights = f"{case.model.resident_bytes / 1e9:.1f} GB of weights in {usable / 1e9:.1f} GB usable"
-    if have >= needed:
-        return Fork(FITS, True, f"{weights}; room for {have:,} tokens, the longest request has {needed:,}")
-    enough = [degree for degree in degrees if rooms[degree] >= needed]
-    would = f"tensor_parallel={enough[0]} would do" if enough else "use a smaller model or a larger GPU"
-    return Fork(FITS, False, f"{weights}; room for {max(0, have):,} of {needed:,} tokens; {would}")
+def fit(case: Case, compared: Plan) -> Fork:
+    """Return how the weights and the longest request fit into an engine."""
+    degree = compared.pools[0].degree
+    usable = USABLE_MEMORY * degree * case.gpu.memory
+    return Fork(
+        FITS,
+        True,
+        f"{case.model.resident_bytes / 1e9:.1f} GB of weights in {usable / 1e9:.1f} GB usable; room for "
+        f"{room(case.model, case.gpu, degree):,} tokens, the longest request has {case.longest:,}",
+    )
 
 
-def room(case: Case, degree: int) -> int:
-    """Return for how many tokens an engine on `degree` GPUs has room: 0 where not even the weights fit."""
-    try:
-        one = Engine(case.model, case.gpu, tensor_parallel=degree)
-    except ValueError:
-        return 0
-    return one.kv_tokens
+def lasts(case: Case, compared: Plan, found: Verdict) -> Fork:
+    """Return how busy the load keeps each pool, the link and the frontend's cores."""
+    said = [f"one pool {busy_words(found.together.busy)}"]
+    able = not found.together.overloaded
+    if compared.split and found.apart:
+        said.append(f"two pools: {busy_words(found.apart.busy)}")
+        able = able or not found.apart.overloaded
+        if case.link and case.handoff_s is None:
+            share = case.load.rate * case.wire / compared.split.n_prefill
+            said.append(f"the link of a prefill engine {percent(share)}")
+    return Fork(LASTS, able, "; ".join(said))
 
 
-def forks(case: Case, seen: Verdict, limit: float | None) -> Iterable[Fork]:
-    """Yield the questions of the flow in their order, to its end; then those that are asked anyway."""
-    how = "measured" if case.handoff_s is not None else "predicted"
-    quick = limit is not None and case.handoff <= limit
-    yield Fork(QUICK, quick, f"{lasting(case.handoff)} {how}; {within(limit)}", (6,))
-    calm = seen.together >= case.target
-    kept = f"{percent(seen.together)} keep the targets, {percent(case.target)} asked"
+def busy_words(busy: Iterable[Busy]) -> str:
+    """Return how busy pools are, in words."""
+    return ", ".join(
+        f"{pool.pool if pool.pool != 'collocated' else ''} {percent(pool.share)} busy"
+        f"{' (overloaded)' if pool.overloaded else ''}".strip()
+        for pool in busy
+    )
+
+
+def forks(case: Case, compared: Plan, found: Verdict, limit: float | None) -> Iterable[Fork]:
+    """Yield the questions of the flow in their order."""
+    yield fit(case, compared)
+    yield lasts(case, compared, found)
+    if compared.split:
+        how = "measured" if case.handoff_s is not None else "predicted"
+        quick = limit is not None and case.handoff <= limit
+        number = f"{lasting(case.handoff)} {how}; {within(limit)}"
+        yield Fork(QUICK, quick, number, (6,))
+    calm = found.together.share >= case.target
+    kept = f"{keeping(found.together)}, {percent(case.target)} asked"
     yield Fork(CALM, calm, kept, (7,))
     if not calm:
-        late = seen.first < case.target <= seen.rest
-        parts = f"first tokens in time: {percent(seen.first)}; gaps in time: {percent(seen.rest)}"
+        one = found.together
+        late = one.first < case.target <= one.rest
+        parts = f"first tokens in time: {percent(one.first)}; gaps in time: {percent(one.rest)}"
         yield Fork(LATE, late, parts, (5,))
         if not late:
-            yield prompts_collide(case)
-        better = seen.apart >= case.target
-        number = f"{percent(seen.apart)} keep the targets apart, {percent(seen.free)} if copies took no time"
-        yield Fork(APART, better, number, (1, 2, 6))
+            yield prompts_collide(case, compared, found)
+        yield other_settings(compared, found)
+        if compared.split and found.apart and found.free:
+            better = found.apart.share >= case.target
+            number = f"{keeping(found.apart)} apart, {percent(found.free.share)} if copies took no time"
+            yield Fork(APART, better, number, (1, 2, 6))
     if case.new_tokens is not None:
-        yield context_grows(case)
+        yield context_grows(case, compared)
     if case.history_can_change:
         yield Fork(CHANGES, True, "as you say; a cache is right for one token sequence only")
     if case.cpu_s_per_request is not None:
         cores = case.cpu_s_per_request * case.load.rate
-        number = f"{cores:.3g} cores at {case.load.rate:.3g} req/s"
+        number = f"{cores:.3g} cores busy at {case.load.rate:.3g} req/s"
         yield Fork(SHOWS, cores >= 1, number, (4,))
 
 
-def prompts_collide(case: Case) -> Fork:
+def other_settings(compared: Plan, found: Verdict) -> Fork:
+    """Return whether one pool keeps the targets in small steps, or with larger engines."""
+    if found.other:
+        pool, kept = found.other
+        number = f"{pool}: {keeping(kept)}"
+    else:
+        number = "none of " + "; ".join(map(str, compared.pools[1:])) if compared.pools[1:] else "none to try"
+    return Fork(TUNED, found.other is not None, number)
+
+
+def prompts_collide(case: Case, compared: Plan, found: Verdict) -> Fork:
     """Return how many gaps have somebody's prompt in their step, and what share of time prompts take."""
-    gaps = mean_of(Trace.share_with_prefill, traces(case, together(case)), 2)
-    alone = simulate([Request(0, round(case.prompt), 1)], Collocated(engine(case))).ttft[0]
-    busy = case.load.rate * alone / case.engines
-    number = f"{100 * gaps:.1f} % of gaps carry a prompt; {lasting(alone)} each, {percent(busy)} of the time"
+    pool = compared.pools[0]
+    one = engine(case, pool.degree)
+    alone = one.step_seconds(((round(case.prompt - case.cached), round(case.cached)),))
+    busy = case.load.rate * alone / pool.engines
+    trace = found.together.trace
+    gaps = trace.share_with_prefill(2) if trace else 1.0
+    carry = f"{100 * gaps:.1f} % of gaps carry a prompt; " if trace else ""
+    number = f"{carry}a prompt takes {lasting(alone)}, all of them {percent(busy)} of the time"
     return Fork(STALLS, gaps > 0.01, number, (1, 2))
 
 
-def context_grows(case: Case) -> Fork:
+def context_grows(case: Case, compared: Plan) -> Fork:
     """Return what a turn's prefill takes if the last answer is pulled back, and if it is computed again."""
     assert case.new_tokens is not None
-    one = Collocated(engine(case))
+    one = engine(case, compared.pools[0].degree)
     answer = min(round(case.output), round(case.prompt) - case.new_tokens)
-    back, again, whole = (prefill_seconds(one.engine, tokens, round(case.prompt)) for tokens in (
+    back, again, whole = (prefill_seconds(one, tokens, round(case.prompt)) for tokens in (
         case.new_tokens, case.new_tokens + answer, round(case.prompt)))  # fmt: skip
     number = (
         f"{case.new_tokens:,} of {case.prompt:,.0f} tokens are new: {lasting(back)} of prefill if all before "
@@ -157,35 +247,39 @@ def prefill_seconds(one: Engine, tokens: int, prompt: int) -> float:
     return one.step_seconds(((tokens, prompt - tokens),))
 
 
-def reason(case: Case, seen: Verdict, limit: float | None) -> str:
+# ------------------------------------------------------------------ reasons, and what holds besides
+
+
+def reason(case: Case, compared: Plan, found: Verdict, limit: float | None) -> str:
     """Return in a sentence why the flow ends where it does."""
-    one, two, first = percent(seen.together), percent(seen.apart), percent(seen.first)
+    one, first = keeping(found.together), percent(found.together.first)
+    two = keeping(found.apart) if found.apart else "nobody asked"
     copy = lasting(case.handoff)
-    if seen.recommendation == STAY and seen.together >= case.target:
-        return f"one pool keeps the targets for {one} of requests"
-    if seen.recommendation == STAY:
-        return f"the first token is late ({first} in time), and a split adds {copy} to each ({two} in time)"
-    if seen.recommendation == MEASURE:
+    if found.recommendation == STAY and found.together.share >= case.target:
+        return f"in one pool {one}"
+    if found.other:
+        pool, kept = found.other
+        return f"one pool with {pool}: {keeping(kept)}; as it is: {one}"
+    if found.recommendation == STAY:
+        split = f"a split adds {copy} to each ({two})" if found.apart else "there is nothing to split"
+        return f"the first token is late ({first} in time), and {split}"
+    if found.recommendation == MEASURE:
         return f"the first token is late ({first} in time); a split helps ({two}) if the handoff is as said"
-    if seen.recommendation == SPLIT:
-        return f"two pools keep the targets for {two} of requests, one pool for {one}"
-    if seen.recommendation == FIX:
+    if found.recommendation == SPLIT:
+        return f"in two pools {two}; in one {one}"
+    if found.recommendation == FIX:
         return f"a split would keep the targets, but the handoff takes {copy} and {within(limit)}"
-    return f"one pool keeps the targets for {one} of requests, two pools for {two}"
+    return f"in one pool {one}" + (f"; in two {two}" if found.apart else "")
 
 
-def also(case: Case, seen: Verdict, n_prefill: int) -> Iterable[str]:
+def also(case: Case, found: Verdict, needed: Fewest) -> Iterable[str]:
     """Yield what holds besides the recommendation."""
-    budget = default_limits(case.gpu)[0]
-    if seen.together < case.target and budget > SMALL_CHUNKS:
-        small = share(case, together(case, SMALL_CHUNKS))
-        if small >= case.target:
-            yield (
-                f"try first: one pool in steps of {SMALL_CHUNKS} tokens keeps the targets for "
-                f"{percent(small)} (this model understates what small steps cost)"
-            )
-    if max(seen.together, seen.apart) < case.target:
-        yield more_gpus(case, n_prefill)
+    if found.recommendation == SMALL:
+        yield "small steps cost more than this model sees: try them on one engine first"
+    if found.recommendation in (STAY, SMALL, LARGER) and found.apart and found.apart.share >= case.target:
+        yield "two pools would keep the targets as well: compare the goodput"
+    if found.recommendation in (NOTHING, FIX) or found.together.share < case.target <= found.together.rest:
+        yield "how few GPUs would do: " + enough(needed)
     if case.new_tokens is not None and case.new_tokens < case.prompt:
         yield "if split: transfer in both directions, or offload to a shared cache, so that answers return"
     if case.history_can_change:
@@ -194,15 +288,35 @@ def also(case: Case, seen: Verdict, n_prefill: int) -> Iterable[str]:
         yield "give the frontend a render tier of its own"
 
 
-def more_gpus(case: Case, n_prefill: int) -> str:
-    """Return with how many times the GPUs, up to eight, the targets would be kept."""
-    for times in (2, 4, 8):
-        larger = replace(case, gpus=times * case.gpus)
-        layouts = {"one pool": together(larger), "two pools": apart(larger, times * n_prefill, case.copy)}
-        for name, layout in layouts.items():
-            if passes(larger, layout):
-                return f"{larger.gpus} GPUs in {name} would keep the targets"
-    return f"{8 * case.gpus} GPUs would not keep the targets either: ask for less, or for another GPU"
+def enough(needed: Fewest) -> str:
+    """Return in words how few GPUs keep the targets, and how few could keep up at all."""
+    one = f"one pool {gpus(needed.one)} (at least {needed.one_floor} to keep up)"
+    if needed.two_floor is None:
+        return one
+    prefill, decode = needed.two_floor
+    return f"{one}; two pools {gpus(needed.two)} (at least {prefill} + {decode})"
+
+
+def gpus(layout: Pool | Split | None) -> str:
+    """Return the GPUs of a layout in words."""
+    if layout is None:
+        return "none of those tried"
+    if isinstance(layout, Pool):
+        return f"{layout.engines * layout.degree}"
+    return f"{layout.n_prefill * layout.prefill_degree} + {layout.n_decode * layout.decode_degree}"
+
+
+# ------------------------------------------------------------------ words
+
+
+def keeping(found: Seen) -> str:
+    """Return in words which share keeps the targets, or that a pool is overloaded."""
+    worst = found.overloaded
+    if worst:
+        pool = "it is" if worst.pool == "collocated" else f"{worst.pool} is"
+        return f"{pool} overloaded, {percent(worst.share)} busy"
+    queues = "" if found.steady else " (queues still grow)"
+    return f"{percent(found.share)} keep the targets{queues}"
 
 
 def percent(value: float) -> str:
@@ -219,4 +333,4 @@ def within(limit: float | None) -> str:
     """Return a handoff limit in words."""
     if limit is None:
         return "no handoff is short enough at this load"
-    return "first tokens have no target" if limit == inf else f"the targets leave {lasting(limit)}"
+    return "first tokens have no target" if limit == inf else f"the targets leave about {lasting(limit)}"

@@ -118,7 +118,7 @@ def read_load(arguments: argparse.Namespace, found: Traffic | None) -> Load:
         return recorded(found)
     if arguments.rate is None:
         raise ValueError("--rate: missing; give requests per second, or --trace FILE")
-    return poisson(arguments.rate, arguments.prompt, arguments.output, arguments.spread)
+    return poisson(arguments.rate, arguments.prompt, arguments.output, arguments.spread, arguments.hit_rate)
 
 
 def read_times(arguments: argparse.Namespace, found: Traffic | None) -> tuple[int, float, float] | None:

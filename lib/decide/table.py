@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from lib.decide.case import poisson
+from lib.decide.case import Case, poisson
 from lib.goodput import SLO
 from lib.hardware import L40S, PCIE_4
 from lib.models import QWEN2_5_7B
@@ -11,24 +11,20 @@ from lib.models import QWEN2_5_7B
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the guide's table in this book's words, and a case of it: arguments of `decide`."""
+    """A row of the guide's table in this book's words, and a case of it."""
 
     number: int
     situation: str
     recommendation: str
-    case: dict[str, Any]
+    case: Case
 
 
-def box(rate: float, slo: SLO, prompt: int = 8192, output: int = 256, **more: Any) -> dict[str, Any]:
-    """Return arguments of `decide`: the guide's model, GPUs and bus, with a load and whatever else."""
-    return {
-        "model": QWEN2_5_7B,
-        "gpu": L40S,
-        "workload": poisson(rate, prompt, output),
-        "slo": slo,
-        "link": PCIE_4,
-        **more,
-    }
+def box(rate: float, slo: SLO, prompt: int = 8192, output: int = 256, **more: Any) -> Case:
+    """Return a case: the guide's model, GPUs and bus, an engine on each, with a load and whatever else."""
+    load = poisson(rate, prompt, output)
+    return Case(
+        **{"link": PCIE_4, "tensor_parallel": 1, **more}, model=QWEN2_5_7B, gpu=L40S, load=load, slo=slo
+    )
 
 
 STEADY = SLO(ttft=2.0, itl=0.100)

@@ -13,8 +13,9 @@ from functools import partial
 from math import isfinite
 from typing import Any, NotRequired, TypedDict
 
+from lib import parallelism
 from lib.hardware import GPUS, LINKS
-from lib.models import MODELS
+from lib.models import MODELS, Model
 
 MODEL = {model.name: model for model in MODELS}  # the catalogues, by name: what knobs offer
 GPU = {gpu.name: gpu for gpu in GPUS}
@@ -253,6 +254,49 @@ def short(value: float) -> str:
     return f"{float(f'{value:.3g}'):,.10g}"
 
 
+def unshared(model: Model, gpus: int) -> str:
+    """Return which heads `gpus` GPUs cannot share, so that no engine starts on them; "" if they share all.
+
+    Query heads in whole numbers; KV heads too, or each on equally many GPUs. (vLLM refuses other numbers when
+    it starts: "Total number of attention heads must be divisible by tensor parallel size", vllm #11797.)
+    """
+    for group in model.groups:
+        for mixer in group.mixers:
+            if mixer.heads % gpus:
+                return f"{mixer.heads} heads"
+            kv_heads = getattr(mixer, "kv_heads", gpus)
+            if kv_heads % gpus and gpus % kv_heads:
+                return f"{kv_heads} KV heads"
+    return ""
+
+
+def starts(model: str, gpu: str, gpus: str, **tokens: tuple[str, int]) -> None:
+    """Refuse what no engine would start: by the names of these knobs, in the words of their labels.
+
+    `tokens`: for each knob that makes a request long, what it is called and the tokens that come together.
+    """
+    network, chip, count = MODEL[model], GPU[gpu], int(gpus)
+    wrong = {}
+    if heads := unshared(network, count):
+        wrong["gpus"] = f"GPUs to a copy: {count} cannot share the {heads} of {model}; choose another number"
+    elif parallelism.free(network, chip, count) <= 0:
+        wrong["gpus"] = (
+            f"GPUs to a copy: {count} {chip.name} {'has' if count == 1 else 'have'} "
+            f"{count * parallelism.USABLE_MEMORY * chip.memory / 1e9:,.0f} GB to use, the weights of {model} "
+            f"are {network.resident_bytes / 1e9:,.0f} GB; choose more GPUs, larger ones or a smaller model"
+        )
+    for name, (label, length) in tokens.items():
+        if network.context is not None and length > network.context:
+            wrong[name] = f"{label}: {length:,} tokens, but {model} reads {network.context:,} at most"
+        elif not wrong and not parallelism.fits(network, chip, count, length):
+            wrong[name] = f"{label}: no cache of {length:,} tokens fits beside the weights; choose more GPUs"
+    if wrong:
+        raise Refused(wrong)
+
+
+WIDTHS = ("1", "2", "4", "8")  # GPUs to a copy
+
+
 def calculates(title: str, *knobs: Knob | Group) -> Callable[[Answered], Calculator]:
     """Return a decorator that makes a function a calculator with these knobs."""
     groups = tuple(knob if isinstance(knob, Group) else Group("", (knob,)) for knob in knobs)
@@ -272,6 +316,7 @@ NAMES = (
     "goodput",
     "roofline",
     "chunking",
+    "a_step",
     "kv_handoff",
     "cuts",
     "two_pools",

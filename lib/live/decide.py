@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from math import inf
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
-from lib import calibration, models, workload
-from lib.decide import handoff, layouts, margin, questions
-from lib.decide.case import Case, Load, poisson, recorded
-from lib.decide.layouts import Option
-from lib.decide.questions import QUESTIONS, Verdict, lasting, percent
+from lib import models, workload
+from lib.decide import Advice, Case, Load, margin, poisson, questions, recorded, words
+from lib.decide import decide as advise
+from lib.decide.questions import QUESTIONS
 from lib.goodput import SLO
 from lib.live import (
     GPU,
@@ -34,21 +32,11 @@ from lib.live import (
 from lib.models import Model
 from lib.roofline import Efficiency
 
-SEEDS, COUNT = (0, 1), 100  # the chapter's draws; where that takes more than 100 requests, the first of them
-FEW = 30  # requests on which the best split is sought
-ENGINES, ROWS, TOKENS = 8, 200, 200_000  # at most: engines, and requests and output tokens of a recording
+ROWS = 2000  # requests of a recording, at most
 IN_A_LINK = 1500  # characters of a text, at most
 ABSENT = "# "  # what a link says in place of a longer one
-LAYOUTS = ("one pool", "two pools", "free copies")
-PREDICTED = {  # a row of the table: what of an `Option`, and times what
-    "TTFT p50, s": ("ttft_p50", 1),
-    "TTFT p99, s": ("ttft_p99", 1),
-    "ITL p50, ms": ("itl_p50", 1e3),
-    "ITL p99, ms": ("itl_p99", 1e3),
-    "keep the targets, %": ("attainment", 100),
-    "goodput, req/s": ("goodput", 1),
-    "cost of 1 M tokens": ("cost", 1),
-}
+ANY, SAME = "any", "as above"
+LAYOUTS = ("one pool", "other steps or engines", "two pools", "free copies")
 
 
 @calculates(
@@ -57,9 +45,11 @@ PREDICTED = {  # a row of the table: what of an `Option`, and times what
         Choice("model", "Model", "Qwen2.5-7B", tuple(MODEL)),
         Choice("gpu", "GPU", "L40S", tuple(GPU)),
         Choice("link", "Link between the pools", "PCIe 4.0 x16", tuple(LINK)),
-        Number("gpus", "GPUs in all", "", 2, 2, 64),
-        Choice("degree", "GPUs to one engine", "1", ("1", "2", "4", "8")),
-        Number("split", "Engines for prompts, if split", "", 0, 0, ENGINES - 1, zero="the best"),
+        Number("gpus", "GPUs in all", "", 2, 1, 64),
+        Choice("degree", "GPUs to one engine", "1", (ANY, "1", "2", "4", "8")),
+        Choice("prefill_degree", "to one for prompts, if split", SAME, (SAME, "1", "2", "4", "8")),
+        Choice("decode_degree", "to one for answers, if split", SAME, (SAME, "1", "2", "4", "8")),
+        Number("split", "Engines for prompts, if split", "", 0, 0, 63, zero="the best"),
         Text("config", "Your own model: its config.json",
              "Optional, in place of the model above. A link to this form carries the fields that count.",
              '{"model_type": "llama", "hidden_size": 4096, …}'),
@@ -67,8 +57,9 @@ PREDICTED = {  # a row of the table: what of an `Option`, and times what
     Group("The load", (
         Number("rate", "Load", "requests a second", 0.4, 0.01, 100, 0.1, whole=False),
         Number("prompt", "Mean prompt", "tokens", 8192, 1, 65_536, 1024),
-        Number("output", "Mean answer", "tokens", 256, 2, 1024, 64),
-        Number("spread", "Their deviation over the mean", "", 0, 0, 1, 0.1, whole=False),
+        Number("output", "Mean answer", "tokens", 256, 2, 32_768, 64),
+        Number("spread", "Spread of both: standard deviation over mean", "", 0, 0, 1, 0.1, whole=False),
+        Number("hit", "Of a prompt found in the prefix cache", "%", 0, 0, 100, 10),
         Number("new", "New tokens a turn", "tokens", 0, 0, 65_536, 100, zero="no history"),
         Choice("history", "Can history change?", "no", ("no", "yes")),
         Text("csv", "Your own load: a recording as CSV",
@@ -94,45 +85,42 @@ PREDICTED = {  # a row of the table: what of an `Option`, and times what
     )),
 )  # fmt: skip
 def decide(**knobs: Any) -> Answer:
-    """Return where the chapter's flow ends, and both layouts side by side; nothing is taken to be off."""
+    """Return the chapter's advice: what was understood, the layouts side by side, questions, the margin."""
     asked = SimpleNamespace(**knobs)
     case, link = read(asked)
-    fits = questions.fit(case)
-    if not fits.answer:
-        raise Refused({"degree": fits.number})
-    if asked.split >= case.engines:
-        raise Refused(
-            {"split": f"split={asked.split} leaves none for answers; use 1 to {case.engines - 1}, or 0"}
-        )
-    n_prefill = asked.split or best_split(case)
-    seen = questions.verdict(case, n_prefill)
-    limit = handoff.handoff_limit(case, n_prefill)
-    forks = {fork.question: fork for fork in (fits, *questions.forks(case, seen, limit))}
-    pools = (n_prefill, case.engines - n_prefill)
-    both = (layouts.together(case), layouts.apart(case, n_prefill, case.copy))
-    answer = seen.recommendation[0].upper() + seen.recommendation[1:]
-    reached = case.efficiency
+    with beside("gpus", **ARGUMENTS):
+        advice = advise(case)
+    forks = {fork.question: fork for fork in advice.forks}
+    answer = advice.recommendation[0].upper() + advice.recommendation[1:]
+    leaning = "" if advice.leaning == advice.recommendation else (
+        f" If every number is right: {advice.leaning}. Measure {'; and '.join(advice.measure)}."
+    )  # fmt: skip
+    stresses = [f"{stress.name}: {stress.recommendation}" for stress in advice.stresses]
     return {
         "say": [
-            f"{answer}: {questions.reason(case, seen, limit)}.",
-            drawn(case, n_prefill, limit),
-            f"If split, {pools[0]} for prompts and {pools[1]} for answers. Steps reach "
-            f"{percent(reached.compute)} of the GPU's arithmetic and {percent(reached.bandwidth)} of its "
-            f"bandwidth, as {'you measured' if case.timed else 'calibrated'}.",
-            "The chapter’s function also tries what may be off, smaller steps and more GPUs.",
+            f"{answer}: {advice.reason}.{leaning}",
+            f"Understood: {'; '.join(words.understood(case))}. Assumed: {'; '.join(words.assumed(case))}.",
+            f"How few GPUs would keep the targets: {questions.enough(advice.needed)}.",
+            f"{words.typical(case)} What the answer would be with {'; '.join(stresses)}.",
         ],
-        "table": compared([layouts.option(case, "", layout, pools) for layout in both]),
+        "table": words.table(advice),
         "more": {
             "question": list(QUESTIONS),
             "answer": [("yes" if forks[q].answer else "no") if q in forks else "–" for q in QUESTIONS],
             "number": [forks[q].number if q in forks else "–" for q in QUESTIONS],
         },
-        "plot": plot(seen, case.target),
+        "plot": plot(advice, case.target),
         "link": link,
     }
 
 
 # ---- from knobs to a case
+
+ARGUMENTS = {  # of a case, and of its load: the knobs that they are set by
+    "prefill_tensor_parallel": "prefill_degree", "decode_tensor_parallel": "decode_degree",
+    "tensor_parallel": "degree", "gpus": "gpus", "handoff_s": "handoff", "new_tokens": "new", "link": "link",
+    "n_prefill": "split", "prefill_s": "prefill", "decode_s": "decode", "longest": "prompt",
+}  # fmt: skip
 
 
 @contextmanager
@@ -143,24 +131,29 @@ def beside(knob: str, **others: str) -> Iterator[None]:
     except Refused:
         raise
     except ValueError as error:
-        named = [other for argument, other in others.items() if f"{argument}=" in str(error)]
-        raise Refused({(named or [knob])[0]: str(error)}) from None
+        message = str(error)
+        found = sorted((message.find(f"{name}="), name) for name in others if f"{name}=" in message)
+        place = others[found[0][1]] if found else knob
+        for name, other in others.items():
+            label = next(known.label for known in decide.knobs if known.name == other)
+            message = message.replace(f"{name}=", f"{label}: ")
+        raise Refused({place: message.removeprefix("decide: ").removeprefix("reached: ")}) from None
 
 
 def read(asked: SimpleNamespace) -> tuple[Case, dict[str, str]]:
     """Return the case that is asked about, and what a link holds of its texts."""
-    chip, degree = GPU[asked.gpu], int(asked.degree)
-    if asked.gpus > ENGINES * degree:
-        raise Refused({"gpus": f"gpus={asked.gpus} are too many here; use at most {ENGINES * degree}"})
     model, short_config = read_model(asked)
     load, short_csv = read_load(asked)
-    measured = read_efficiency(asked, model, load)
-    with beside("csv" if asked.csv else "output", gpus="gpus", handoff_s="handoff", new_tokens="new"):
+    degree = None if asked.degree == ANY else int(asked.degree)
+    pools = [None if one == SAME else int(one) for one in (asked.prefill_degree, asked.decode_degree)]
+    with beside("csv" if asked.csv else "output", **ARGUMENTS):
         case = Case(
-            model, chip, load, read_targets(asked), LINK[asked.link], asked.handoff / 1e3 or None,
-            asked.cpu / 1e3 or None, asked.history == "yes", asked.gpus, degree, asked.new or None,
-            measured or calibration.efficiency(chip), measured is not None, asked.target / 100,
-            asked.price or None, SEEDS[: 1 if load.alike or asked.gpus > 2 * degree else 2],
+            model, GPU[asked.gpu], load, read_targets(asked), LINK[asked.link], asked.gpus, degree,
+            pools[0], pools[1], asked.split or None,
+            handoff_s=asked.handoff / 1e3 or None, cpu_s_per_request=asked.cpu / 1e3 or None,
+            history_can_change=asked.history == "yes", new_tokens=asked.new or None,
+            efficiency=read_efficiency(asked, model, load), target=asked.target / 100,
+            price_per_gpu_hour=asked.price or None,
         )  # fmt: skip
     texts = {"config": short_config, "csv": short_csv}
     return case, {name: text for name, text in texts.items() if text}
@@ -180,13 +173,12 @@ def read_model(asked: SimpleNamespace) -> tuple[Model, str]:
 def read_load(asked: SimpleNamespace) -> tuple[Load, str]:
     """Return the load, and its recording in short."""
     if not asked.csv:
-        return poisson(asked.rate, asked.prompt, asked.output, asked.spread, COUNT), ""
+        return poisson(asked.rate, asked.prompt, asked.output, asked.spread, asked.hit / 100), ""
     with beside("csv"):
         rows = workload.read(unfolded(asked.csv, "csv").encode())
-        if len(rows) > ROWS or sum(row.output_tokens for row in rows) > TOKENS:
+        if len(rows) > ROWS:
             raise ValueError(
-                f"csv: {len(rows):,} requests with long answers take too long here; use at most {ROWS}, and "
-                f"{TOKENS:,} tokens of answers, or python -m lib.decide --csv"
+                f"{len(rows):,} requests take too long here; use at most {ROWS:,}, or serving-decide --trace"
             )
         return recorded(rows), shortened(asked.csv, f"{len(rows)} requests")
 
@@ -217,78 +209,38 @@ def read_efficiency(asked: SimpleNamespace, model: Model, load: Load) -> Efficie
     if not asked.prefill and not asked.decode:
         return None
     if not asked.prefill or not asked.decode:
-        missing = "decode" if asked.prefill else "prefill"
-        raise Refused({missing: f"{missing}=0, but the other time is given; use both, or neither"})
-    rows = load.draw(load.rate, SEEDS[0])
-    prompt = round(sum(row.prompt_tokens for row in rows) / len(rows))
-    with beside("prefill", prefill_s="prefill", decode_s="decode"):
-        return margin.reached(
-            model, GPU[asked.gpu], prompt, asked.prefill / 1e3, asked.decode / 1e3, int(asked.degree)
+        missing, label = (
+            ("decode", "One decode step") if asked.prefill else ("prefill", "A mean prompt alone")
         )
+        raise Refused({missing: f"{label}: 0, but the other time is given; use both, or neither"})
+    prompt = round(fmean(row.prompt_tokens for row in load.sample))
+    with beside("prefill", **ARGUMENTS):
+        return margin.reached(
+            model, GPU[asked.gpu], prompt, asked.prefill / 1e3, asked.decode / 1e3,
+            1 if asked.degree == ANY else int(asked.degree),
+        )  # fmt: skip
 
 
-def best_split(case: Case) -> int:
-    """Return the best split, as sought on a few requests."""
-    rows = case.load.draw(case.load.rate, SEEDS[0])[:FEW]
-    few = Load(case.load.rate, lambda rate, seed: case.load.draw(rate, seed)[:FEW], case.load.alike)
-    return layouts.best_split(replace(case, load=few, seeds=SEEDS[:1])) if len(rows) > 1 else 1
+# ---- from an answer to a plot
 
 
-# ---- from a case to words
-
-
-def drawn(case: Case, n_prefill: int, limit: float | None) -> str:
-    """Return what the targets leave a handoff, and how far that is luck: each draw, or half of one, alone."""
-    if case.load.alike:
-        played = f"your {len(case.requests)} requests as recorded"
-    else:
-        played = f"{('one draw', 'two draws')[len(case.seeds) - 1]} of {COUNT} requests"
-    said = f"The targets leave a handoff {words(limit)}, by {played}"
-    if case.slo.ttft is None:
-        return f"{said}: first tokens have no target."
-    left = handoff.slack(case, n_prefill)
-    halves = len(left) == 1
-    if halves:
-        middle = len(left[0]) // 2
-        left = [left[0][:middle], left[0][middle:]]
-    about = [handoff.shared(case.target, part) for part in left]
-    one, two = ["no time" if value <= 0 else lasting(float(f"{value:.2g}")) for value in about]
-    return f"{said}; by the first{' half' * halves} alone about {one}, by the second {two}."
-
-
-def words(limit: float | None) -> str:
-    """Return a handoff limit in a word or two."""
-    return "no time" if limit is None else "any time" if limit == inf else lasting(limit)
-
-
-def compared(options: Sequence[Option]) -> dict[str, list[Any]]:
-    """Return layouts beside each other, as the columns of a table."""
-    columns = [
-        [
-            "–" if getattr(option, name) is None else scale * getattr(option, name)
-            for name, scale in PREDICTED.values()
-        ]
-        for option in options
-    ]
-    return {"at this load": list(PREDICTED), **dict(zip(LAYOUTS, columns, strict=False))}
-
-
-def plot(seen: Verdict, target: float) -> Plot:
-    """Return bars for the shares of requests that keep the targets."""
-    shares = (100 * seen.together, 100 * seen.apart, 100 * seen.free)
+def plot(advice: Advice, target: float) -> Plot:
+    """Return bars for the shares of requests that keep the targets; none where there is no such layout."""
+    options = (advice.collocated, advice.other, advice.disaggregated)
+    shares = [option.attainment if option else 0.0 for option in options] + [advice.free or 0.0]
+    colours = ("waiting", "cpu", "decode", "transfer")
     return {
         "title": "Requests that keep the targets, in one pool and in two",
-        "alt": "Three bars: the share of requests that keep the targets in one pool, in two, and in two "
-        "between which copies take no time. A line marks the share that is asked.",
+        "alt": "Four bars: the share of requests that keep the targets in one pool as it is, in one with "
+        "other steps or engines if that is what keeps them, in two, and in two between which copies take no "
+        "time. A line marks the share that is asked.",
         "x": {"label": "keep the targets, %", "ends": (0, 100)},
         "y": {"label": ""},
         "rows": list(LAYOUTS),
         "marks": [
             *(
-                bars(name, colour, [(name, 0, share)])
-                for name, colour, share in zip(
-                    LAYOUTS, ("waiting", "decode", "transfer"), shares, strict=True
-                )
+                bars(name, colour, [(name, 0, 100 * share)])
+                for name, colour, share in zip(LAYOUTS, colours, shares, strict=True)
             ),
             rule("asked", 100 * target, "ink"),
         ],

@@ -1,10 +1,12 @@
-"""How much of a prompt's cache sticks out when it moves from prefill to decode."""
+"""How much of a prompt's cache is exposed when it moves from prefill to decode."""
 
 from __future__ import annotations
 
 from lib import kv_cache
-from lib.live import GPU, LINK, MODEL, Answer, Choice, Number, bars, calculates, rule, short
-from lib.roofline import PUBLISHED, prefill, step_time
+from lib.live import GPU, LINK, MODEL, WIDTHS, Answer, Choice, Number, bars, calculates, rule, short, starts
+from lib.parallelism import interconnect
+from lib.roofline import PUBLISHED
+from lib.simulator import Engine
 
 AFTER, BY_LAYER = "after prefill", "layer by layer"
 
@@ -14,13 +16,17 @@ AFTER, BY_LAYER = "after prefill", "layer by layer"
     Choice("model", "Model", "Qwen2.5-7B", tuple(MODEL)),
     Number("tokens", "Prompt", "tokens", 8192, 64, 131_072, 1024),
     Choice("gpu", "GPU that prefills", "L40S", tuple(GPU)),
+    Choice("gpus", "GPUs to a copy", "1", WIDTHS),
     Choice("link", "Link to decode", "PCIe 4.0 x16", tuple(LINK)),
     Choice("sent", "The cache leaves", AFTER, (AFTER, BY_LAYER)),
 )
-def kv_handoff(model: str, tokens: int, gpu: str, link: str, sent: str) -> Answer:
+def kv_handoff(model: str, tokens: int, gpu: str, gpus: str, link: str, sent: str) -> Answer:
     """Return the size of a cache, the times of prefill and of the copy, and how much of that is exposed."""
-    network = MODEL[model]
-    size, compute = kv_cache.size(network, tokens), step_time(prefill(network, tokens), GPU[gpu], PUBLISHED)
+    network, chip, width = MODEL[model], GPU[gpu], int(gpus)
+    starts(model, gpu, gpus, tokens=("Prompt", tokens))
+    between = interconnect(chip, width) if width > 1 else None
+    one = Engine(network, chip, width, token_budget=None, efficiency=PUBLISHED, link=between)
+    size, compute = kv_cache.size(network, tokens), one.step_seconds(((tokens, 0),))
     copy = LINK[link].time(size)
     exposed = {
         AFTER: kv_cache.exposed_after_prefill(copy),
@@ -40,7 +46,7 @@ def kv_handoff(model: str, tokens: int, gpu: str, link: str, sent: str) -> Answe
             "cache, MB": [size / 1e6] * 2,
             "prefill, ms": [1e3 * compute] * 2,
             "copy, ms": [1e3 * copy] * 2,
-            "sticks out, ms": [1e3 * late for late in exposed.values()],
+            "exposed, ms": [1e3 * late for late in exposed.values()],
         },
         "plot": {
             "title": "Right of the dotted line the first token waits for the copy",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from lib.live import GPU, LINK, MODEL, Answer, Choice, Number, calculates, line, points
-from lib.roofline import PUBLISHED, prefill, step_time
+from lib.live import GPU, LINK, MODEL, WIDTHS, Answer, Choice, Number, calculates, line, points, starts
+from lib.parallelism import interconnect
+from lib.roofline import PUBLISHED
+from lib.simulator import Engine
 
 TURNS = [1, 2, 3, 4, 5, 6]
 
@@ -15,16 +17,20 @@ TURNS = [1, 2, 3, 4, 5, 6]
     Number("message", "Every message after it", "tokens", 400, 1, 20_000, 100),
     Choice("model", "Model", "Qwen2.5-7B", tuple(MODEL)),
     Choice("gpu", "GPU", "L40S", tuple(GPU)),
+    Choice("gpus", "GPUs to a copy", "1", WIDTHS),
     Choice("link", "Link for the way back", "PCIe 4.0 x16", tuple(LINK)),
 )
-def multi_turn(first: int, answer: int, message: int, model: str, gpu: str, link: str) -> Answer:
+def multi_turn(first: int, answer: int, message: int, model: str, gpu: str, gpus: str, link: str) -> Answer:
     """Return for each turn its prompt and the time of its prefill, with the last answer at hand or not."""
-    network = MODEL[model]
+    network, chip, width = MODEL[model], GPU[gpu], int(gpus)
+    prompts = [first + (turn - 1) * (answer + message) for turn in TURNS]
+    starts(model, gpu, gpus, first=("Six turns, from the first prompt on", prompts[-1] + answer))
+    between = interconnect(chip, width) if width > 1 else None
+    one = Engine(network, chip, width, token_budget=None, efficiency=PUBLISHED, link=between)
 
     def ms(new: int, cached: int) -> float:
-        return 1e3 * step_time(prefill(network, new, past=cached), GPU[gpu], PUBLISHED)
+        return 1e3 * one.step_seconds(((new, cached),))
 
-    prompts = [first + (turn - 1) * (answer + message) for turn in TURNS]
     known = [prompt - message for prompt in prompts[1:]]
     together = [ms(first, 0), *(ms(message, cached) for cached in known)]
     one_way = [ms(first, 0), *(ms(answer + message, cached - answer) for cached in known)]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from math import ceil
+from typing import NamedTuple
 
-from lib import data, parallelism
-from lib.live import GPU, MODEL, Answer, Choice, Number, Refused, bars, calculates, short
+from lib import hardware, parallelism
+from lib.capacity import OVERLOADED
+from lib.live import GPU, MODEL, WIDTHS, Answer, Choice, Number, Refused, bars, calculates, short, unshared
 from lib.models import Model
 from lib.roofline import Efficiency
+from lib.simulator import Engine
 
 REACHED = Efficiency(compute=0.45, bandwidth=0.75)  # the review's
-WIDTHS = (1, 2, 4, 8)  # GPUs to a copy
 
 
 @calculates(
@@ -29,30 +32,41 @@ def two_pools(
 ) -> Answer:
     """Return for each width of a copy what a prompt takes, what decode stands, and the GPUs for a load."""
     network, chip = MODEL[model], GPU[gpu]
-    params = counted(network)
+    fits_context("prompt", "Prompt and answer", prompt + output, model)
+    fits_context("context", "Context of a stream", context, model)
     first: dict[int, float] = {}  # all by width
     pace: dict[int, float] = {}
-    streams, prompts, answers, limit = {}, {}, {}, {}
-    for width in WIDTHS:
-        if parallelism.free(network, chip, width) <= 0:
-            continue
-        first[width] = parallelism.prefill_ttft(network, chip, width, prompt, REACHED, params)
-        prompts[width] = width * ceil(rate * first[width])
-        arguments = (network, chip, width, context, target / 1e3, REACHED, params)
-        streams[width], limit[width] = parallelism.decode_batch(*arguments)
-        if streams[width]:
-            pace[width] = parallelism.decode_itl(*arguments[:3], streams[width], context, REACHED, params)
-            answers[width] = width * ceil(rate * output * pace[width] / streams[width])
+    streams, limit, prompts, answers = {}, {}, {}, {}
+    for width in map(int, WIDTHS):
+        if heads := unshared(network, width):
+            limit[width] = f"{heads} do not divide"
+        elif parallelism.free(network, chip, width) <= 0:
+            limit[width] = "weights do not fit"
+        else:
+            one = engine(network, chip, width)
+            first[width] = one.step_seconds(((prompt, 0),))
+            prompts[width] = copies(rate * first[width])
+            streams[width], limit[width] = most(one, context, target / 1e3)
+            if streams[width]:
+                pace[width] = one.step_seconds((), streams[width], streams[width] * context)
+                answers[width] = copies(rate * output * pace[width] / streams[width])
+    if not first:
+        raise Refused({"gpu": f"GPU: no copy of {model} starts on up to {width} {gpu}; choose a larger GPU"})
     if not answers:
-        raise Refused(
-            {"target": f"target={target} ms, or the memory, leaves no stream; use more, or another GPU"}
-        )
-    fewest, least = min(prompts, key=prompts.__getitem__), min(answers, key=answers.__getitem__)
+        raise Refused({
+            "target": f"Between tokens at most: {target} ms, or the memory, leaves no stream; "
+            "choose a longer time, a shorter context or another GPU"
+        })  # fmt: skip
+    gpus = {name: {width: width * held.copies for width, held in pool.items()}
+            for name, pool in (("prompts", prompts), ("answers", answers))}  # fmt: skip
+    fewest, least = (min(pool, key=pool.__getitem__) for pool in gpus.values())
     soonest = min(first, key=first.__getitem__)
     return {
         "say": [
-            f"At this load {prompts[fewest]:,} GPUs suffice for prompts, as TP{fewest}, and "
-            f"{answers[least]:,} for answers, as TP{least}, if nobody queues.",
+            f"At this load prompts need at least {count(gpus['prompts'][fewest])} (TP{fewest}, then busy "
+            f"{100 * prompts[fewest].busy:.0f} % of the time), and answers at least "
+            f"{count(gpus['answers'][least])} (TP{least}, {100 * answers[least].busy:.0f} % full). "
+            "A promise for waiting times asks for more.",
             f"A first token is there soonest as TP{soonest}: after {short(1e3 * first[soonest])} ms.",
         ],
         "table": {
@@ -68,39 +82,82 @@ def two_pools(
             **{
                 f"TP{width}": [
                     cell(first, width, 1e3),
-                    cell(prompts, width),
+                    cell(gpus["prompts"], width),
                     cell(streams, width),
-                    limit.get(width, "weights"),
+                    limit[width],
                     cell(pace, width, 1e3),
                     streams[width] / pace[width] / width if width in pace else "–",
-                    cell(answers, width),
+                    cell(gpus["answers"], width),
                 ]
-                for width in WIDTHS
+                for width in map(int, WIDTHS)
             },
         },
         "plot": {
             "title": "GPUs for the same load, by the width of a copy",
             "alt": "For each width of a copy two bars end to end: the GPUs that prompts need at the chosen "
-            "load, and those that answers need. A width on which the weights do not fit has none.",
-            "x": {"label": "GPUs", "ends": (0, 1.05 * max(prompts[w] + answers.get(w, 0) for w in prompts))},
+            "load, and those that answers need. A width on which no engine starts has none.",
+            "x": {
+                "label": "GPUs",
+                "ends": (0, 1.05 * max(n + gpus["answers"].get(w, 0) for w, n in gpus["prompts"].items())),
+            },
             "y": {"label": ""},
             "rows": [f"TP{width}" for width in WIDTHS],
             "marks": [
-                bars("for prompts", "prefill", [(f"TP{w}", 0, prompts[w]) for w in prompts]),
+                bars("for prompts", "prefill", [(f"TP{w}", 0, n) for w, n in gpus["prompts"].items()]),
                 bars(
                     "for answers",
                     "decode",
-                    [(f"TP{w}", prompts[w], prompts[w] + answers[w]) for w in answers],
+                    [
+                        (f"TP{w}", gpus["prompts"][w], gpus["prompts"][w] + n)
+                        for w, n in gpus["answers"].items()
+                    ],
                 ),
             ],
         },
     }
 
 
-def counted(model: Model) -> float | None:
-    """Return the parameters as the model's card counts them, where the review names one; else None."""
-    card = data.read("published.toml")["models"].get(model.name, {})
-    return float(card["params"]) if "params" in card else None
+class Held(NamedTuple):
+    """The copies that keep up with a load, and the share of their time, or of their streams, it takes."""
+
+    copies: int
+    busy: float
+
+
+def count(gpus: int) -> str:
+    """Return so many GPUs in words."""
+    return f"{gpus:,} GPU{'s' * (gpus != 1)}"
+
+
+def copies(load: float) -> Held:
+    """Return the fewest copies that a load of so many leaves below `OVERLOADED`."""
+    fewest = ceil(load / OVERLOADED)
+    return Held(fewest, load / fewest)
+
+
+def engine(model: Model, gpu: hardware.GPU, width: int) -> Engine:
+    """Return a copy on so many GPUs, at the review's efficiencies, that computes a prompt in one step."""
+    link = parallelism.interconnect(gpu, width) if width > 1 else None
+    return Engine(model, gpu, width, token_budget=None, efficiency=REACHED, link=link)
+
+
+def most(one: Engine, context: int, target: float) -> tuple[int, str]:
+    """Return how many streams of `context` tokens a copy decodes at once, and what limits them."""
+    fitting = parallelism.fits(one.model, one.gpu, one.tensor_parallel, context)
+
+    def late(streams: int) -> bool:
+        return one.step_seconds((), streams, streams * context) > target
+
+    if not fitting or not late(fitting):
+        return fitting, "memory"
+    return bisect_left(range(1, fitting + 1), True, key=late), "target"
+
+
+def fits_context(knob: str, label: str, tokens: int, model: str) -> None:
+    """Refuse more tokens than a model reads."""
+    longest = MODEL[model].context
+    if longest is not None and tokens > longest:
+        raise Refused({knob: f"{label}: {tokens:,} tokens, but {model} reads {longest:,} at most"})
 
 
 def cell(column: Mapping[int, float], width: int, scale: float = 1) -> float | str:

@@ -147,6 +147,7 @@ def understood(config: Config, name: str, beside: object) -> tuple[Model, set[st
         name=name or (called if isinstance(called, str) and called.strip() else kind),
         d_model=d, vocab=vocab, groups=groups, tied=shape.tied, vectors=vectors, lookups=shape.lookups,
         embedding_bytes=embedding, head_bytes=head, arithmetic=arithmetic, context=limit,
+        block=said.block,
         cache_bytes=2.0 if said.cache is None else said.cache, source="config.json",
     )  # fmt: skip
     return model, f.used

@@ -72,7 +72,8 @@ class Model:
     - `cache_bytes` of a value that is cached, `bytes_per_value` of one that is computed and passed on.
     - `vectors`: parameters besides, such as the last norm and positions that are looked up; `lookups`:
       tables that a token takes one row of.
-    - `context`: the most tokens that it was made for; None: no limit is known.
+    - `context`: the most tokens that it was made for; None: no limit is known. `block`: quantized weights, in
+      each direction, that share a scale, and so stay on one GPU.
     """
 
     name: str = "a model"
@@ -88,6 +89,7 @@ class Model:
     vectors: int = 0
     lookups: int = 0
     context: int | None = None
+    block: int = 1
     source: str = "given by the reader"
 
     def __post_init__(self) -> None:
@@ -96,6 +98,7 @@ class Model:
         checks.counts_or_zero("Model", vectors=self.vectors, lookups=self.lookups)
         checks.positive("Model", cache_bytes=self.cache_bytes, head_bytes=self.head_bytes)
         checks.positive("Model", embedding_bytes=self.embedding_bytes)
+        checks.counts("Model", block=self.block)
         if self.context is not None:
             checks.counts("Model", context=self.context)
         if self.arithmetic not in PRECISIONS:

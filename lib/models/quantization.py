@@ -44,12 +44,16 @@ Rule = tuple[Callable[[str], bool], float, str]  # whether it is about a module;
 
 @dataclass(frozen=True)
 class Quantization:
-    """What is quantized: rules, of which the first that is about a module holds, and exceptions."""
+    """What is quantized: rules, of which the first that is about a module holds, and exceptions.
+
+    `block`: weights, in each direction, that share a scale and so stay on one GPU; 1: any may part.
+    """
 
     rules: tuple[Rule, ...] = ()
     kept: tuple[str, ...] = ()  # patterns of modules that are left as they are
     cache: float | None = None
     source: str = ""
+    block: int = 1
 
     def weight(self, module: str) -> tuple[float, str]:
         """Return the bytes of a weight of a module, and what its product is computed in."""
@@ -148,7 +152,8 @@ def read(said: object) -> Quantization:
     if method in ("fp8", "fbgemm_fp8"):
         found = ((linear, FP8, "fp8"),)
         kept = texts(said, "modules_to_not_convert", "ignored_layers")
-        return Quantization(found, kept, cache_of(said.get("kv_cache_scheme")), "FP8")
+        block = block_of(said.get("weight_block_size"), "weight_block_size")
+        return Quantization(found, kept, cache_of(said.get("kv_cache_scheme")), "FP8", block)
     if method in ("gptq", "gptq_marlin"):
         bits, group = number(said, "bits"), number(said, "group_size")
         each = in_groups(bits, group, 16 + bits)
@@ -157,12 +162,13 @@ def read(said: object) -> Quantization:
             ((lambda module: linear(module) or (head and module == "lm_head"), each, "bf16"),),
             (*texts(said, "modules_to_not_convert"), "gate", "router"),
             source=f"GPTQ, {bits} bits",
+            block=group or 1,
         )
     if method in ("awq", "awq_marlin"):
         bits, group = number(said, "bits", "w_bit", default=4), number(said, "group_size", "q_group_size")
         each = in_groups(bits, group, 16 + bits)
         kept = texts(said, "modules_to_not_convert")
-        return Quantization(((linear, each, "bf16"),), kept, source=f"AWQ, {bits} bits")
+        return Quantization(((linear, each, "bf16"),), kept, source=f"AWQ, {bits} bits", block=group or 1)
     if method == "bitsandbytes":
         return bitsandbytes(said)
     if method == "compressed-tensors":
@@ -190,6 +196,17 @@ def bitsandbytes(said: Said) -> Quantization:
     raise ValueError(
         "config.json: quantization_config says neither load_in_4bit nor load_in_8bit; set one of them"
     )
+
+
+def block_of(said: object, key: str) -> int:
+    """Return the larger side of a block of weights that share a scale; 1: there are none."""
+    if said is None:
+        return 1
+    if not isinstance(said, Sequence) or isinstance(said, str) or not said:
+        raise ValueError(f"config.json: {key}={said!r} will not do; use two numbers of weights")
+    for side in said:
+        checks.counts("config.json", **{key: side})
+    return int(max(said))
 
 
 def cache_of(scheme: object) -> float | None:

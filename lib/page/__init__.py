@@ -8,13 +8,14 @@ import sys
 
 from lib.page import figures, published, world
 from lib.page.checkout import Strayed, strayed
+from lib.page.conclusions import conclusion
 from lib.page.forms import form
 from lib.page.listing import source
 from lib.page.machine import measured
 from lib.page.markup import Html
 from lib.page.tables import table
 
-__all__ = ["Html", "figures", "form", "measured", "published", "source", "table", "world"]
+__all__ = ["Html", "conclusion", "figures", "form", "measured", "published", "source", "table", "world"]
 
 if "ipykernel.kernelapp" in sys.modules and (_complaint := strayed()):  # a kernel, wherever it was started
     raise Strayed(_complaint)

@@ -9,6 +9,7 @@ from typing import Any
 
 # How lines of a record begin that are no results of a cell, in the order in which a figure has them.
 TITLE, ALT, TICKS, DRAWN, PLOTTED, CODE = "title: ", "alt: ", "ticks: ", "drawn: ", "plotted: ", "> "
+CONCLUDED = "concluded: "  # a sentence of the page, and in how many worlds it stands
 SCROLLS = "pst-scrollable-table-container"  # the theme's script takes the tab stop away where nothing scrolls
 NBSP = "\N{NO-BREAK SPACE}"
 SIGNS = {

@@ -16,7 +16,7 @@ from sphinx.errors import SphinxError
 from sphinx.util import logging
 
 from lib.page.markup import SCROLLS
-from lib.press import prose, records, run
+from lib.press import balance, prose, records, run
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,8 @@ def read_page(app: Sphinx, doctree: nodes.document) -> None:
     env, page = app.env, Path(app.env.doc2path(app.env.docname))
     notebook = run.executed(page) if run.is_chapter(page) else None
     env.note_dependency(str(records.ALLOWED))
+    found = records.conclusions(notebook) if notebook is not None else []
+    balance.keep(env, env.docname, doctree, found)
     text, unsupported = prose.read(env.docname.removeprefix("book/"), doctree, notebook)
     pages(env)[env.docname] = text, [*(records.problems(notebook) if notebook else ()), *unsupported]
 
@@ -68,10 +70,14 @@ def pages(env: Any) -> dict[str, tuple[str, list[str]]]:
 def forget(app: Sphinx, env: Any, docname: str) -> None:
     """Drop a page that is read again or gone."""
     pages(env).pop(docname, None)
+    balance.forget(env, docname)
 
 
-def compare_all(app: Sphinx, env: Any) -> None:
-    """Stop before anything is written when a page says something unsupported or other than its record."""
+def compare_all(app: Sphinx, env: Any) -> list[str]:
+    """Stop before anything is written when a page says something unsupported or other than its record.
+
+    Return the pages that list all conclusions, which have to be written whenever any page was read.
+    """
     found, rewrite = [], bool(os.environ.get("BOOK_RECORD"))
     for docname in sorted(env.found_docs):
         text, problems = pages(env)[docname]
@@ -83,6 +89,7 @@ def compare_all(app: Sphinx, env: Any) -> None:
             records.write(path, text)
     if complaints := "\n".join(filter(None, found)):
         raise Broken(f"numbers that are not what the records say, or unsupported:\n{complaints}")
+    return balance.lists(env)
 
 
 def forget_what_failed(app: Sphinx, exception: Exception | None) -> None:
@@ -126,6 +133,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("env-purge-doc", forget)
     app.connect("doctree-read", read_page)
     app.connect("env-updated", compare_all)
+    app.connect("doctree-resolved", balance.write)
     app.connect("build-finished", forget_what_failed)
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     return {"parallel_read_safe": False, "parallel_write_safe": True}

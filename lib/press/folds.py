@@ -1,9 +1,9 @@
-"""Sphinx extension: what is closed until a reader opens it, without a script. One node, three kinds.
+"""Sphinx extension: what is closed until a reader opens it, without a script. One node, four kinds.
 
-A section titled `Solution` (a collapsed heading in JupyterLab); an admonition of class `dropdown`; and one of
-class `refresher`, which holds only a link to a page: JupyterLab shows the link, the site that page's first
-paragraph, so that each topic has one source. What folds in an output, the data below a figure, is HTML of
-`lib.page`: it folds in JupyterLab too.
+A section titled `Solution` or `Sources and checks` (a collapsed heading in JupyterLab); an admonition of
+class `dropdown`; and one of class `refresher`, which holds only a link to a page: JupyterLab shows the link,
+the site that page's first paragraph, so that each topic has one source. What folds in an output, the data
+below a figure, is HTML of `lib.page`: it folds in JupyterLab too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 from sphinx.locale import admonitionlabels
 from sphinx.transforms import SphinxTransform
+
+SOURCES = "Sources and checks"
 
 
 class Fold(nodes.General, nodes.Element):
@@ -37,6 +39,14 @@ class FoldSolutions(SphinxTransform):
             if isinstance(section[0], nodes.title) and section[0].astext() == "Solution":
                 summary, ids = Summary("", "Solution"), section["ids"]
                 section.replace_self(Fold("", summary, *section.children[1:], ids=ids, classes=["solution"]))
+
+
+def fold_sources(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Close what a chapter rests on. It stays in the outline, and a link from there opens it."""
+    for section in list(doctree.findall(nodes.section)):
+        if isinstance(section[0], nodes.title) and section[0].astext() == SOURCES:
+            inside = nodes.container("", *section.children[1:], ids=section["ids"])
+            section.replace_self(Fold("", Summary("", SOURCES), inside, classes=["sources"]))
 
 
 def fold_admonitions(app: Sphinx, doctree: nodes.document, docname: str) -> None:
@@ -95,4 +105,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("doctree-read", find_refreshers, priority=900)  # after the record was taken
     app.connect("doctree-resolved", fill_refreshers)
     app.connect("doctree-resolved", fold_admonitions)
+    app.connect("doctree-resolved", fold_sources)
     return {"parallel_read_safe": False, "parallel_write_safe": True}

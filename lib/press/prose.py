@@ -20,8 +20,8 @@ from typing import Any
 
 from docutils import nodes
 
-from lib.page.markup import ALT, TITLE
-from lib.press.records import ALLOWED, SILENT, cell_text, visible
+from lib.page.markup import ALT, TITLE, typeset
+from lib.press.records import ALLOWED, SILENT, cell_text, conclusions, visible
 
 NUMERAL = re.compile(r"\d+\^-?\d+|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 WORD = re.compile(r"[^\s–—/()\[\]{}|=×·<>≤≥≈~&@:;\"“”$€£]+")  # a range, a product or a path is several words
@@ -124,6 +124,73 @@ def supports(shown: str, numeral: str) -> bool:
     return wanted in (found.quantize(step, ROUND_HALF_UP), found.quantize(step, ROUND_HALF_DOWN))
 
 
+# ---- words that state a size
+
+TENS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+SIZES = {  # word -> numerals, of which an output has to show one
+    **{word: ("2",) for word in ("twice", "double", "doubles", "doubled", "twofold")},
+    **{word: ("3",) for word in ("thrice", "triple", "triples", "tripled")},
+    **{f"{word} times": (str(count),) for word, count in TENS.items()},
+    **{f"{word}fold": (str(count),) for word, count in TENS.items()},
+    **{word: ("0.5", "50") for word in ("half", "halves", "halved")},
+    **{f"{a} third": ("0.33", "33") for a in ("a", "one")},
+    **{f"{a} quarter": ("0.25", "25") for a in ("a", "one")},
+    **{f"{a} fifth": ("0.2", "20") for a in ("a", "one")},
+    **{f"{a} tenth": ("0.1", "10") for a in ("a", "one")},
+    "two thirds": ("0.67", "67"),
+    "three quarters": ("0.75", "75"),
+    "an order of magnitude": ("10",),
+    "hardly any": (),
+}
+ONCE = "|".join(sorted(SIZES, key=len, reverse=True))
+# "half written", "half a minute" and "a tenth of a second" are no ratios; "a fifth step" comes after four
+SIZE = re.compile(
+    rf"\b(?:{ONCE})\b(?! an? (?:second|minute|hour|page)| of an? (?:second|minute|hour)|-| written)"
+    r"(?:(?<!third)(?<!quarter)(?<!fifth)(?<!tenth)|(?= (?:of|more|less|fewer|as|the)\b|[.,;:!?]|$))",
+    re.I,
+)
+SIZED = {  # pages held to it so far: this may only grow
+    "balance", "chunking", "goodput", "intro", "one_long_prompt", "real_tokens", "references",
+    "refreshers/kv_caching", "refreshers/latency_metrics", "takeaways",
+}  # fmt: skip
+
+
+def sizes(text: str) -> list[str]:
+    """Return the words of a text that state a size.
+
+    >>> sizes("Twice as long, a third of it; a fifth step takes half a second, half of it three times.")
+    ['twice', 'a third', 'half', 'three times']
+    """
+    return [match[0].lower() for match in SIZE.finditer(" ".join(text.split()))]
+
+
+def oversized(page: str, section: Section, phrases: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Yield (complaint, False) for a size that no output of its section shows, (phrase, True) like `check`.
+
+    What supports a numeral supports a word: an output, a citation, an allowed phrase.
+    """
+
+    def lacks(sentence: str) -> list[str]:
+        wanted = [(word, SIZES[word]) for word in sizes(sentence)]
+        return [word for word, as_ in wanted if not any(supports(one, n) for one in shown for n in as_)]
+
+    lines = [line for line in section.shown() if not line.startswith(SILENT)]
+    shown = {numeral for line in lines for numeral in numerals(line)}
+    for sentence in section.sentences:
+        if CITED in sentence:
+            continue
+        rest = " ".join(sentence.split())
+        for phrase in phrases:
+            if phrase in rest and len(lacks(rest.replace(phrase, " "))) < len(lacks(rest)):
+                rest = rest.replace(phrase, " ")
+                yield phrase, True
+        for word in lacks(rest):
+            where = f"{page}, section “{section.title}”"
+            yield f"{where}: no output here shows “{word}” as a numeral: “{rest.strip()[:120]}”", False
+    for part in section.parts:
+        yield from oversized(page, part, phrases)
+
+
 # ---- what supports them
 
 
@@ -174,10 +241,26 @@ def read(page: str, doctree: nodes.document, notebook: Any = None) -> tuple[str,
         {*lists.get("everywhere", {}), *lists.get(page, {})}, key=lambda phrase: (-len(phrase), phrase)
     )
     found = list(check(page, reader.page, phrases))
+    found += oversized(page, reader.page, phrases) if page in SIZED else []
     needed = sorted({phrase for phrase, fine in found if fine})
-    return reader.text() + "".join(f"allowed: {phrase}\n" for phrase in needed), [
-        c for c, fine in found if not fine
+    complaints = [c for c, fine in found if not fine] + unsaid(page, reader, notebook)
+    return reader.text() + "".join(f"allowed: {phrase}\n" for phrase in needed), complaints
+
+
+def unsaid(page: str, reader: Reader, notebook: Any) -> list[str]:
+    """Return a complaint for each conclusion whose sentence a page does not say, word for word."""
+    sentences = [one["sentence"] for one in conclusions(notebook)] if notebook is not None else []
+    said = [spelt(text) for text in reader.said]
+    return [
+        f"{page}: no title and no sentence here says the conclusion “{sentence}”"
+        for sentence in sentences
+        if not any(spelt(sentence).rstrip(".") in text for text in said)
     ]
+
+
+def spelt(text: str) -> str:
+    """Return a text with one kind of spaces, apostrophes and quotation marks."""
+    return " ".join(re.sub("[“”]", '"', typeset(text)).split())
 
 
 class Reader:
@@ -187,6 +270,7 @@ class Reader:
         self.cells = notebook.cells if notebook is not None else []
         self.record: list[str] = []
         self.pending: list[str] = []
+        self.said: list[str] = []  # prose and the titles of figures, as conclusions have to say it
         self.page = Section("")
         self.read(doctree, self.page)
         self.flush()
@@ -228,6 +312,7 @@ class Reader:
         self.pending += words(text.replace(CITED, "").replace(HELD, ""), units=True)
         if not exempt:
             section.sentences += SENTENCE.split(marked)
+            self.said.append(text)
 
     def cell(self, node: nodes.container, cell: Any, section: Section) -> None:
         """Take a code cell: its output, then its caption and the comments in its code."""
@@ -235,6 +320,8 @@ class Reader:
         self.flush()
         self.record.append(output)
         section.outputs.append(output.partition("\n")[2].replace("\n    ", "\n").removeprefix("    "))
+        lines = section.outputs[-1].splitlines()
+        self.said += [line.removeprefix(TITLE) for line in lines if line.startswith(TITLE)]
         for caption in node.findall(nodes.caption):
             self.read(caption, section)
         if not {"remove-input", "remove-cell"} & set(cell.metadata.get("tags", ())):

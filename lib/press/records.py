@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.page.figures import TICK
-from lib.page.markup import ALT, CODE, PLOTTED, TICKS, TITLE, recorded
+from lib.page.markup import ALT, CODE, CONCLUDED, PLOTTED, TICKS, TITLE, recorded
 
 BOOK = Path(__file__).parents[2] / "book"
 RECORDS = BOOK / "printed"
@@ -24,7 +24,7 @@ MIMES = ("text/html", "text/markdown", "text/plain")  # the first that an output
 BEFORE = ("application/vnd.jupyter.widget-view+json", "application/javascript")  # what a page prefers to HTML
 PIXELS = ("image/svg+xml", "image/png", "image/gif", "image/jpeg", "text/latex")  # and to other text
 ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,}(?=>)")
-SILENT = (ALT, TITLE, TICKS, PLOTTED, CODE)  # lines of an output that are no results, and support no prose
+SILENT = (ALT, TITLE, TICKS, PLOTTED, CODE, CONCLUDED)  # lines of an output that support no prose
 SPOKEN = ("aria-label", "aria-description", "alt", "title", "placeholder", "value")
 CLAIM = re.compile(r"    \d+ published figures? in \[(.+)\], \d+ (?:of them )?different here")
 CELLS = ["td", "th"]
@@ -116,6 +116,13 @@ def problems(notebook: Any) -> Iterator[str]:
             yield from output.get("metadata", {}).get("press", {}).get("problem", ())
             if complaint := unreadable(output):
                 yield complaint
+
+
+def conclusions(notebook: Any) -> list[dict[str, Any]]:
+    """Return what each `conclusion` of a notebook found: its sentence, stands, of, where, not_in."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    found = [output.get("metadata", {}).get("press", {}).get("conclusion") for output in outputs]
+    return [one for one in found if one]
 
 
 def claims(record: str) -> Iterator[str]:

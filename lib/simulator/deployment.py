@@ -11,8 +11,7 @@ from typing import NamedTuple, Protocol
 
 from lib import checks
 from lib.hardware import Link
-from lib.kv_cache import BLOCK_TOKENS
-from lib.scheduler import Job, block_hashes, textbook
+from lib.scheduler import Job, Names, block_hashes, textbook
 from lib.simulator.engine import Engine
 from lib.simulator.handoff import NONE, Handoff, as_handoff
 
@@ -97,11 +96,12 @@ class PrefixAware:
     """
 
     def __init__(self) -> None:
-        self.sent: dict[object, set[int]] = {}  # a prefix -> the engines that it was sent to
+        self.sent: dict[int, set[int]] = {}  # a prefix -> the engines that it was sent to
+        self.names: Names = {}
 
     def __call__(self, arrival: Arrival, instances: Sequence[Busy]) -> int:
         """The instance for this request."""
-        prefixes = block_hashes(arrival.job, 0, arrival.job.prompt // BLOCK_TOKENS)
+        prefixes = block_hashes(arrival.job, arrival.job.prompt, self.names)
         holders = set(range(len(instances)))
         for prefix in prefixes:
             narrower = holders & self.sent.get(prefix, set())

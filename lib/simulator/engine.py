@@ -6,10 +6,10 @@ All that a step costs is decided here, `Engine.step_seconds`. Not here: the rule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
-from itertools import repeat
+from itertools import count, islice
 from math import ceil, floor, inf
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from lib.roofline import (
     NO_WORK,
     PUBLISHED,
     Efficiency,
+    InSeries,
     Work,
     WorkPrice,
     decode_uneven,
@@ -78,6 +79,12 @@ class Engine:
                 raise ValueError(
                     f"Engine: {name}={getattr(self, name)!r} is not in the textbook; use policy=vllm"
                 )
+        wrong = parallelism.undivided_heads(self.model, self.tensor_parallel)
+        if wrong:
+            able = [str(n) for n in range(1, 65) if not parallelism.undivided_heads(self.model, n)]
+            raise ValueError(
+                f"Engine: tensor_parallel={self.tensor_parallel}: {wrong}; use one of {', '.join(able)}"
+            )
         if self.blocks < 1:
             raise ValueError(
                 f"Engine: {self.model.name} leaves no room for a KV cache on tensor_parallel="
@@ -173,6 +180,11 @@ class StepCost:
         self.fixed = engine.decode_context
         self.seconds = self.seconds_on(engine)
 
+    @staticmethod
+    def holds(engine: Engine) -> bool:
+        """Whether this is what an engine's steps cost: of any engine."""
+        return True
+
     def seconds_on(self, engine: Engine) -> Seconds:
         """The engine's price of a step, each worked out once."""
         price = engine.price
@@ -190,7 +202,7 @@ class StepCost:
 
     def durations(
         self, chunks: Shapes, batch: int, context: int, steps: int, within: float = inf
-    ) -> Iterable[float]:
+    ) -> list[float]:
         """Seconds of each of `steps` steps that follow each other, or of as many as begin `within` seconds.
 
         (And of one more, which may have been composed before.)
@@ -198,7 +210,7 @@ class StepCost:
         first = self.seconds(chunks, batch, context)
         steps = fewer(steps, within, first)
         if steps == 1 or (self.fixed and not chunks):
-            return repeat(first, steps)
+            return [first] * steps
         return [self.seconds(*self.later(chunks, batch, context, step)) for step in range(steps)]
 
 
@@ -206,16 +218,14 @@ class LinearCost(StepCost):
     """The same for `step_time` on one GPU, where FLOPs and bytes grow by the same amount with every token.
 
     True of models without experts and windows. Nothing but speed: what a step costs is found from a few
-    coefficients, each the difference of two `roofline` works, and equals `ByWork` but for rounding.
+    coefficients, each the difference of two `roofline` works, and equals `ByWork` but for rounding. They are
+    whole numbers below 2**53, which floats add exactly, in any order.
     """
 
     @staticmethod
     def holds(engine: Engine) -> bool:
         """Whether an engine's cost is linear."""
-        plain = engine.price is step_time and engine.tensor_parallel == 1
-        return (
-            plain and engine.model.arithmetic == "bf16" and not (engine.model.experts or engine.model.window)
-        )
+        return engine.price is step_time and grows_evenly(engine)
 
     def seconds_on(self, engine: Engine) -> Seconds:
         """Find the coefficients."""
@@ -238,38 +248,96 @@ class LinearCost(StepCost):
         self.reading = hidden * floor(alone * (1 - SURELY))
         return self._seconds
 
-    def _work(self, chunks: Shapes, batch: int, context: int) -> tuple[float, float]:
-        """FLOPs and bytes of a step."""
-        flops = self.decode_flops * batch + self.context_flops * context
-        for tokens, past in chunks:
-            flops += self.chunk_flops + self.token_flops * tokens
-            flops += self.pair_flops * (tokens * (2 * past + tokens + 1) // 2)
-        return flops, self.weight_bytes + self.decode_bytes * batch + self.context_bytes * context
-
     def _seconds(self, chunks: Shapes, batch: int, context: int) -> float:
-        flops, nbytes = self._work(chunks, batch, context)
-        return max(flops * self.per_flop, nbytes * self.per_byte) + self.overhead
+        return self.durations(chunks, batch, context, 1)[0]
 
     def durations(
         self, chunks: Shapes, batch: int, context: int, steps: int, within: float = inf
-    ) -> Iterable[float]:
+    ) -> list[float]:
         """Seconds of each of `steps` steps that follow each other, or as many as begin `within` seconds."""
-        flops, nbytes = self._work(chunks, batch, context)
-        first = max(flops * self.per_flop, nbytes * self.per_byte) + self.overhead
-        steps = fewer(steps, within, first)
-        if steps == 1 or (self.fixed and not chunks):
-            return repeat(first, steps)
-        more_flops = 0 if self.fixed else self.context_flops * batch
-        more_bytes = 0 if self.fixed else self.context_bytes * batch
-        for tokens, _ in chunks:
-            more_flops += self.pair_flops * tokens * tokens
         per_flop, per_byte, overhead = self.per_flop, self.per_byte, self.overhead
+        nbytes = self.weight_bytes + self.decode_bytes * batch + self.context_bytes * context
+        more_bytes = 0.0 if self.fixed else self.context_bytes * batch
         if not chunks and batch <= self.reading:
-            return [(nbytes + more_bytes * step) * per_byte + overhead for step in range(steps)]
+            steps = fewer(steps, within, nbytes * per_byte + overhead)
+            return [read * per_byte + overhead for read in islice(count(nbytes, more_bytes), steps)]
+        flops = self.decode_flops * batch + self.context_flops * context
+        more_flops = 0.0 if self.fixed else self.context_flops * batch
+        for tokens, past in chunks:
+            flops += self.chunk_flops + self.token_flops * tokens
+            flops += self.pair_flops * (tokens * (2 * past + tokens + 1) // 2)
+            more_flops += self.pair_flops * tokens * tokens
+        first = max(flops * per_flop, nbytes * per_byte) + overhead
+        if steps == 1:
+            return [first]
         return [
             max((flops + more_flops * step) * per_flop, (nbytes + more_bytes * step) * per_byte) + overhead
-            for step in range(steps)
+            for step in range(fewer(steps, within, first))
         ]
+
+
+class SeriesCost(LinearCost):
+    """The same for `InSeries`: what each kernel takes grows evenly, too."""
+
+    @staticmethod
+    def holds(engine: Engine) -> bool:
+        """Whether an engine's cost is that of kernels in series, and linear."""
+        return isinstance(engine.price, InSeries) and grows_evenly(engine)
+
+    def seconds_on(self, engine: Engine) -> Seconds:
+        """Find the coefficients."""
+        super().seconds_on(engine)
+        assert isinstance(engine.price, InSeries)
+        self.price = engine.price
+        self.per_pair = self.pair_flops / engine.gpu.peak_flops
+        self.per_pair /= engine.price.attention or engine.efficiency.compute
+        return self._seconds
+
+    def _parts(self, chunks: Shapes, batch: int, context: int) -> tuple[float, int, float]:
+        """FLOPs of products, pairs of tokens in prompts' attention, and bytes of cache."""
+        products, pairs = self.decode_flops * batch, 0
+        for tokens, past in chunks:
+            products += self.chunk_flops + self.token_flops * tokens
+            pairs += tokens * (2 * past + tokens + 1) // 2
+        return products, pairs, self.decode_bytes * batch + self.context_bytes * context
+
+    def _price(self, products: float, pairs: int, nbytes: float, prompts: int, batch: int) -> float:
+        price = self.price
+        seconds = max(products * self.per_flop, self.weight_bytes * self.per_byte)
+        if prompts:
+            seconds += pairs * self.per_pair + nbytes * self.per_byte * price.rereads
+            seconds *= price.slowdown
+        else:
+            seconds += nbytes * self.per_byte
+        return seconds + self.overhead + price.per_request * (prompts + batch)
+
+    def _seconds(self, chunks: Shapes, batch: int, context: int) -> float:
+        return self._price(*self._parts(chunks, batch, context), len(chunks), batch)
+
+    def durations(
+        self, chunks: Shapes, batch: int, context: int, steps: int, within: float = inf
+    ) -> list[float]:
+        """Seconds of each of `steps` steps that follow each other, or as many as begin `within` seconds."""
+        products, pairs, nbytes = self._parts(chunks, batch, context)
+        first = self._price(products, pairs, nbytes, len(chunks), batch)
+        steps = fewer(steps, within, first)
+        if steps == 1 or (self.fixed and not chunks):
+            return [first] * steps
+        more_pairs = sum([tokens * tokens for tokens, _ in chunks])
+        more_bytes = 0 if self.fixed else self.context_bytes * batch
+        return [
+            self._price(products, pairs + more_pairs * i, nbytes + more_bytes * i, len(chunks), batch)
+            for i in range(steps)
+        ]
+
+
+def grows_evenly(engine: Engine) -> bool:
+    """Whether FLOPs and bytes of an engine's steps grow by the same amount with every token."""
+    model = engine.model
+    plain = engine.tensor_parallel == 1 and model.arithmetic == "bf16"
+    if not plain or model.experts or model.window:
+        return False
+    return float(decode_uneven(model, 1, 1).weight_bytes).is_integer()
 
 
 def fewer(steps: int, within: float, first: float) -> int:
@@ -282,4 +350,4 @@ def fewer(steps: int, within: float, first: float) -> int:
 @lru_cache(maxsize=256)
 def step_cost(engine: Engine) -> StepCost:
     """What the engine's steps cost, shared by all simulations with an equal engine."""
-    return LinearCost(engine) if LinearCost.holds(engine) else StepCost(engine)
+    return next(cost for cost in (LinearCost, SeriesCost, StepCost) if cost.holds(engine))(engine)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import accumulate
 from math import inf
+from operator import attrgetter
 
 from lib.kv_cache import BLOCK_TOKENS, blocks
 from lib.scheduler import NEVER, Job
@@ -32,28 +33,26 @@ from lib.simulator.handoff import Handoff
 from lib.simulator.log import Log, Notes, Run, Span
 
 OUT = -1  # the order of a request that is not admitted
+ORDER = attrgetter("order")
 
 
 @dataclass(slots=True, eq=False)
 class FastRequest:
     """A job on its way through one engine, and what saves looking at it in every step.
 
-    `full`: blocks that it holds at its end. `order`: its number among the admitted. Once it decodes: in step
-    s it has `base` + s tokens behind it, its last token comes with step `last`, and it has emitted since the
-    run `first`. The job itself counts what it has emitted only when it loses its place.
+    `full`: blocks that it holds at its end. `missing`: tokens that it still has to compute before the next
+    one can come out. `order`: its number among the admitted. Once it decodes: in step s it has `base` + s
+    tokens behind it, its last token comes with step `last`, and it has emitted since the run `first`. The job
+    itself counts what it has emitted only when it loses its place.
     """
 
     job: Job
     full: int
+    missing: int
     order: int = OUT
     base: int = field(init=False)
     last: int = field(init=False)
     first: int = field(init=False)
-
-    @property
-    def missing(self) -> int:
-        """Tokens that it still has to compute before the next one can come out."""
-        return self.job.num_tokens - self.job.num_computed_tokens
 
 
 Pieces = list[tuple[FastRequest, int]]  # who gets how many tokens of its prompt in a step
@@ -142,7 +141,7 @@ class FastForward:
         now = self.now
         while self.arrivals and self.arrivals[0][0] <= now:
             job = self.arrivals.popleft()[1]
-            self.waiting.append(FastRequest(job, blocks(job.prompt + job.output - 1)))
+            self.waiting.append(FastRequest(job, blocks(job.prompt + job.output - 1), job.prompt))
         while self.notified and self.notified[0][0] <= now:
             self.notified.popleft()[1].job.waiting_for_remote_kvs = False
         # who has got the last token holds place and blocks for one composition, if a step is in flight
@@ -192,7 +191,7 @@ class FastForward:
             if left <= 0 or len(self.running) >= self.max_num_seqs:
                 return left
             self.copied.remove(request)
-            request.job.num_computed_tokens = request.job.num_tokens - 1
+            self.skip_external(request)
             self.seat(request, 1, pieces)
             left -= 1
         while self.waiting and left > 0 and len(self.running) < self.max_num_seqs:
@@ -205,11 +204,17 @@ class FastForward:
                 self.start_copy(request)
                 continue
             if request.job.num_external_tokens:
-                request.job.num_computed_tokens = request.job.num_tokens - 1
+                self.skip_external(request)
             tokens = min(request.missing, limit or left, left)
             self.seat(request, tokens, pieces)
             left -= tokens
         return left
+
+    def skip_external(self, request: FastRequest) -> None:
+        """What was computed elsewhere is here; at least a request's last token is computed again."""
+        job = request.job
+        job.num_computed_tokens = min(job.num_external_tokens, job.num_tokens - 1)
+        request.missing = job.num_tokens - job.num_computed_tokens
 
     def seat(self, request: FastRequest, tokens: int, pieces: Pieces) -> None:
         """Admit a request, with a first piece of so many tokens."""
@@ -297,6 +302,7 @@ class FastForward:
                 self.notes.span(job.request, self.number, request.first, len(self.log) - 1)
         request.order = OUT
         job.num_computed_tokens = job.num_external_tokens = 0
+        request.missing = job.num_tokens
         self.waiting.appendleft(request)
         return freed
 
@@ -313,12 +319,12 @@ class FastForward:
         """Run the step, and those after it that are like it; note what comes of them."""
         chunks, shapes, singles, context = self.shapes(pieces) if pieces else ((), (), 0, self.context)
         batch = self.decodes + singles
-        context = self.cost.context(batch, context)
         steps, horizon = 1, until
         if not (seen or preempted or singles):
             steps, horizon = self.repeats(pieces, left, until)
         start = self.end if self.end > self.now else self.now
-        seconds = array("d", self.cost.durations(shapes, batch, context, steps, horizon - start))
+        context = self.cost.context(batch, context)
+        seconds = self.cost.durations(shapes, batch, context, steps, horizon - start)
         ends = list(accumulate(seconds, initial=start))
         steps = len(seconds)
         if steps > 1:
@@ -354,13 +360,15 @@ class FastForward:
             else:
                 singles += 1
                 context += past + 1
-            if not single or past + 1 < job.num_tokens:
+            if not single or request.missing > 1:
                 chunks.append((job.request, tokens, past))
         return tuple(chunks), tuple(shapes), singles, context
 
     def repeats(self, pieces: Pieces, left: int, until: float) -> tuple[int, float]:
         """How often the step can be repeated, and before when each of these steps has to be composed."""
-        horizon = min(until, self.pulls[0][0]) if self.pulls else until
+        horizon = until
+        if self.pulls:
+            horizon = min(horizon, self.pulls[0][0])
         if self.notified:
             horizon = min(horizon, self.notified[0][0])
         steps = self.decode_heap[0][0] - self.step + 1 if self.decode_heap else NEVER
@@ -369,15 +377,19 @@ class FastForward:
             if len(pieces) > 1 or left or self.long_prefill_limit or self.reserved > self.capacity:
                 return 1, horizon
             return min(steps, (request.missing - 1) // tokens or 1), horizon
-        queue = bool(self.waiting) or not all([one.job.waiting_for_remote_kvs for one in self.copied])
+        queue = bool(self.waiting) or self.copy_is_here()
         if queue and self.finished_in_flight:
             return 1, horizon
         places = self.max_num_seqs - len(self.running) + len(self.finished_in_flight)
-        if not queue and places > 0 and self.arrivals:
-            horizon = min(horizon, self.arrivals[0][0])
+        if self.arrivals and self.arrivals[0][0] < horizon and places > 0 and not queue:
+            horizon = self.arrivals[0][0]
         if self.reserved > self.capacity:
             steps = self.until_full(steps)
         return steps, horizon
+
+    def copy_is_here(self) -> bool:
+        """Whether somebody whose copy is here waits for a place."""
+        return bool(self.copied) and not all([one.job.waiting_for_remote_kvs for one in self.copied])
 
     def until_full(self, steps: int) -> int:
         """So many of the steps, or fewer, before the free blocks do not suffice for one."""
@@ -396,6 +408,7 @@ class FastForward:
             if notes.prefill_start[job.request] == inf:
                 notes.prefill_start[job.request] = start
             job.num_computed_tokens += tokens * steps
+            request.missing -= tokens * steps
             if request.missing:
                 continue
             self.prefilling.remove(request)
@@ -425,8 +438,7 @@ class FastForward:
 
     def finish(self, done: list[FastRequest]) -> None:
         """Note whose last token came with the step that has just been run."""
-        done.sort(key=lambda request: request.order)
-        for request in done:
+        for request in sorted(done, key=ORDER) if len(done) > 1 else done:
             row = request.job.request
             self.ended.append(self.end)
             if self.role == "prefill":

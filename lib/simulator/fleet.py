@@ -228,7 +228,8 @@ class _Fleet:
         while not place and row < len(rows) and rows[row].arrival < limit:
             request = rows[row]
             parts = request.prompt if isinstance(request.prompt, tuple) else ()
-            job = Job(row, request.prompt_tokens, request.output_tokens if one_pool else 1, parts)
+            output = request.output_tokens if one_pool else 1
+            job = Job(row, request.prompt_tokens, output, parts, num_external_tokens=request.cached)
             if retains:
                 job.retained = True
                 self.find_history(request.arrival, job)

@@ -175,7 +175,7 @@ class Instance:
         context = self.cost.context(batch, plan.context)
         steps, coming = plan.steps if self.jump else 1, self.coming()
         within = min(until, coming) - self.now
-        seconds = array("d", self.cost.durations(shapes, batch, context, steps, within))
+        seconds = self.cost.durations(shapes, batch, context, steps, within)
         steps = len(seconds)
         ends = list(accumulate(seconds, initial=self.now))
         if steps > 1:

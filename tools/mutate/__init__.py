@@ -1,10 +1,13 @@
 """`make mutate`: how many one-digit slips would the book's own checks catch?
 
 A seeded sample of mutants, equally from data files, constants in `lib`, prose and records; each changes
-the last digit of one numeral by one. A mutant is caught when something that can depend on it fails: the
-cells of a page print something else than their record, state a problem or raise; a page says something
-else than its record or something unsupported; or, for a constant, tests that call it fail. Only that
-much is run, the quickest first, in processes forked from a warm one, each mutant in a copy of the project.
+the last digit of one numeral by one. And of conclusions, of which each turns one round: more and fewer, at
+least and at most, which rival, which GPU, in the sentence or in what is asked of a world.
+
+A mutant is caught when something that can depend on it fails: the cells of a page print something else
+than their record, state a problem or raise; a page says something else than its record or something
+unsupported; or, for a constant, tests that call it fail. Only that much is run, the quickest first, in
+processes forked from a warm one, each mutant in a copy of the project.
 
 A mutant that is not caught by what runs in `BUDGET` seconds counts as a survivor, though something slower
 might have caught it: the share can only come out too low. Every survivor is printed.
@@ -45,8 +48,8 @@ from lib.page import published
 from lib.press import contents, inprocess, records, run
 from tools.mutate import numerals
 
-KINDS = ("data", "lib", "prose", "records")
-ENOUGH = 0.98
+KINDS = ("data", "lib", "prose", "records", "conclusions")
+ENOUGH, ENOUGH_TURNED = 0.98, 0.95  # of all, and of the conclusions
 BUDGET = 25.0  # seconds of computing, as measured on the unchanged project
 WARM = (
     "IPython.core.interactiveshell", "PIL.Image", "anyio.pytest_plugin", "jinja2",
@@ -60,11 +63,11 @@ KEPT: list[tuple[Path, Any]] = []  # the chapters that this process has run
 
 @dataclass(frozen=True)
 class Mutant:
-    """A file of the project with one digit changed."""
+    """A file of the project with one digit changed, or one word or sign of a conclusion."""
 
     kind: str
     path: str
-    place: int  # of the digit, in characters
+    place: int  # where it stands, in characters
     old: str
     new: str
     line: int
@@ -72,9 +75,10 @@ class Mutant:
     cells: bool = False  # prose that a cell says: the cells have to be run
 
     def after(self, whole: str) -> str:
-        """Return the file's text with the digit changed."""
-        assert whole[self.place] == self.old
-        return whole[: self.place] + self.new + whole[self.place + 1 :]
+        """Return the file's text with that changed."""
+        end = self.place + len(self.old)
+        assert whole[self.place : end] == self.old
+        return whole[: self.place] + self.new + whole[end:]
 
 
 @dataclass
@@ -91,7 +95,7 @@ class Verdict:
 
 
 def candidates(root: Path, kind: str, read: set[str]) -> Iterator[tuple[str, int, bool]]:
-    """Yield (path, place, cells) for each digit that a mutant of the kind can change.
+    """Yield (path, place, cells) for each place that a mutant of the kind can change.
 
     read: the data files that pages read; of `published.toml` only sections that they claim are taken.
     """
@@ -111,6 +115,10 @@ def candidates(root: Path, kind: str, read: set[str]) -> Iterator[tuple[str, int
         for path in (root / "book" / f"{name}.md" for name in contents.chapters(root)):
             for place, cells in numerals.in_prose(path.read_text("utf8")):
                 yield path.relative_to(root).as_posix(), place, cells
+    elif kind == "conclusions":
+        for path in (root / "book" / f"{name}.md" for name in contents.chapters(root)):
+            for place in numerals.in_conclusions(path.read_text("utf8")):
+                yield path.relative_to(root).as_posix(), place, True
     else:
         for path in printed(root):
             for place in numerals.last_digits(path.read_text("utf8")):
@@ -128,12 +136,18 @@ def sample(root: Path, count: int, seed: int, read: set[str]) -> list[Mutant]:
 
 
 def mutant(root: Path, kind: str, path: str, place: int, step: int, cells: bool = False) -> Mutant:
-    """Return the mutant that moves one digit by a step of 1 or -1, the other way at 9 and at 0."""
+    """Return the mutant that moves one digit by a step of 1 or -1, the other way at 9 and at 0.
+
+    Of a conclusion it turns what stands there round, whatever the step.
+    """
     text = (root / path).read_text("utf8")
-    old = int(text[place])
-    new = old + step if 0 <= old + step <= 9 else old - step
+    if kind == "conclusions":
+        old, new = numerals.turned(text, place)
+    else:
+        digit = int(text[place])
+        old, new = str(digit), str(digit + step if 0 <= digit + step <= 9 else digit - step)
     line = text.count("\n", 0, place) + 1
-    return Mutant(kind, path, place, str(old), str(new), line, text.splitlines()[line - 1].strip(), cells)
+    return Mutant(kind, path, place, old, new, line, text.splitlines()[line - 1].strip(), cells)
 
 
 def models(root: Path) -> list[Path]:
@@ -192,7 +206,7 @@ def depend(root: Path, one: Mutant, seen: dict[str, Seen]) -> list[str]:
     """Return what can depend on a mutant: pages, files of tests, and single tests."""
     if one.kind == "records":
         return [f"page {Path(one.path).relative_to('book/printed').with_suffix('').as_posix()}"]
-    if one.kind == "prose":
+    if one.kind in ("prose", "conclusions"):
         page = Path(one.path).relative_to("book").with_suffix("").as_posix()
         return [f"{'cells' if one.cells else 'page'} {page}"]
     text = (root / one.path).read_text("utf8")
@@ -547,7 +561,7 @@ def report(found: list[Verdict]) -> str:
         low, high = wilson(hits, of)
         share = hits / of if of else 0.0
         lines.append(
-            f"{name:8} {hits:4} of {of:4} caught: {share:6.1%}, 95 % interval {low:.1%} to {high:.1%}"
+            f"{name:11} {hits:4} of {of:4} caught: {share:6.1%}, 95 % interval {low:.1%} to {high:.1%}"
         )
     for one, verdict in ((v.mutant, v) for v in found if not v.by):
         lines.append(f"survived: {one.path}:{one.line}: {one.text[:150]}")
@@ -555,6 +569,15 @@ def report(found: list[Verdict]) -> str:
         late = f"; had no time for {files(verdict.left)}" if verdict.left else ""
         lines.append(f"          {one.old} -> {one.new}; ran {tried}{late}")
     return "\n".join(lines)
+
+
+def enough(found: list[Verdict]) -> bool:
+    """Tell whether enough was caught, of all and of the conclusions."""
+    turned = [v for v in found if v.mutant.kind == "conclusions"]
+    return all(
+        sum(bool(v.by) for v in some) >= share * len(some)
+        for some, share in ((found, ENOUGH), (turned, ENOUGH_TURNED))
+    )
 
 
 def files(names: Iterable[str]) -> str:
@@ -579,4 +602,4 @@ def main() -> None:
         except ValueError as error:
             sys.exit(str(error))
     print(f"\n{report(found)}\n{perf_counter() - start:.0f} s")
-    sys.exit(0 if sum(bool(v.by) for v in found) >= ENOUGH * len(found) else 1)
+    sys.exit(0 if enough(found) else 1)

@@ -1,4 +1,7 @@
-"""Where the digits stand that `mutate` may change: in data, in code, in what pages say, in records."""
+"""Where the digits stand that `mutate` may change: in data, in code, in what pages say, in records.
+
+And the words and signs that it may turn round in a conclusion.
+"""
 
 from __future__ import annotations
 
@@ -99,3 +102,52 @@ def line_starts(text: str) -> list[int]:
     for line in text.splitlines(True):
         starts.append(starts[-1] + len(line))
     return starts
+
+
+# ---- conclusions, turned round
+
+SAID = (
+    ("more", "fewer"), ("at least", "at most"), ("longer", "shorter"), ("longest", "shortest"),
+    ("largest", "smallest"), ("best", "worst"), ("wins", "loses"), ("one", "two"), ("pool", "split"),
+    ("stalls", "waits"), ("first", "last"), ("L40S", "A100"), ("256", "2048"), ("512", "8192"),
+)  # fmt: skip
+ASKED = (
+    ("<=", ">="), ("<", ">"), ("==", "!="), ("min(", "max("), ("all(", "any("), ("shared(", "apart("),
+    ("pool(", "split("), ("world, 256", "world, 2048"), ("world, 512", "world, 8192"),
+    ("is L40S", "is not L40S"),
+)  # fmt: skip
+
+
+def either(pairs: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
+    """Return a pattern for each side of the pairs, as a word or sign of its own."""
+    sides = sorted({side for pair in pairs for side in pair}, key=len, reverse=True)
+    return re.compile("|".join(alone(side) for side in sides))
+
+
+def alone(side: str) -> str:
+    """Return a pattern for one of them: no part of a longer word, and a rival only where it is called."""
+    ends = "" if side.endswith("(") else r"(?![\w=<>])"
+    called = "(?=world)" if side in ("shared(", "apart(", "pool(", "split(") else ""
+    return rf"(?<![\w=<>.]){re.escape(side)}{ends}{called}"
+
+
+def in_conclusions(text: str) -> Iterator[int]:
+    """Yield where a word or sign stands that turns round a conclusion of a page, in the cell that asks it."""
+    for cell in re.finditer(r"^(`{3,})\{code-cell\}.*\n((?:.*\n)*?)\1\s*$", text, re.M):
+        sentence = re.search(r'\bconclusion\(\s*"([^"]*)"', cell[2])
+        if sentence:
+            said, code = sentence.span(1), cell[2][: sentence.start()]
+            yield from (cell.start(2) + turn.start() for turn in TURNS[0].finditer(cell[2], *said))
+            yield from (cell.start(2) + turn.start() for turn in TURNS[1].finditer(code))
+            rest = cell[2][said[1] :]
+            yield from (cell.start(2) + said[1] + turn.start() for turn in TURNS[1].finditer(rest))
+
+
+TURNS = either(SAID), either(ASKED)
+OTHER = {one: other for pair in (*SAID, *ASKED) for one, other in (pair, pair[::-1])}
+
+
+def turned(text: str, place: int) -> tuple[str, str]:
+    """Return what stands at such a place, and what it is turned into."""
+    found = max((side for side in OTHER if text.startswith(side, place)), key=len)
+    return found, OTHER[found]
