@@ -152,7 +152,7 @@ def test_what_is_no_file_is_refused(tmp_path, capsys):
     ("name", "billions"),
     [
         ("Llama-3.1-405B", 405.9), ("meta-llama/Llama-3.1-70B-Instruct", 70.6), ("MiniMax-M2.5", 228.7),
-        ("Qwen2.5-72B-Instruct", 72.7), ("Llama-2-7b-chat-hf", 6.7), ("Qwen3-235B-A22B-FP8", 235.1),
+        ("Qwen2.5-72B-Instruct", 72.7), ("Llama-2-7b-chat-hf", 6.74), ("Qwen3-235B-A22B-FP8", 235.1),
         ("DeepSeek-R1", 671.0), ("Mixtral-8x7B-Instruct", 46.7), ("openai/gpt-oss-120b", 116.8),
     ],
 )  # fmt: skip
