@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from lib.names import ALIASES
+
 NOTES = ("id", "source", "setup", "state")
 SERIES = ("streams", "prompt_tokens", "output_tokens", "rate", "batch", "requests", "context_tokens")
 NAMES = {  # other words for the names of `lib.measurements`
@@ -161,12 +163,14 @@ def _prose(prose: str, gpus: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _gpu(words: str, gpus: tuple[str, ...]) -> dict[str, str]:
-    """Return the GPU named first: h200_sxm and 16 H200 are the H200."""
-    at = {}
-    for name in gpus:
-        if place := re.search(rf"(?<![a-z0-9]){name.split()[0]}(?![0-9])", words, re.IGNORECASE):
-            at[place.start()] = name
-    return {"gpu": at[min(at)]} if at else {}
+    """Return the GPU named first, by its name or an alias: 16 H200 and h200_sxm are the H200."""
+    found = []
+    for called, name in [*((name, name) for name in gpus), *ALIASES.items()]:
+        pattern = re.escape(called).replace(r"\ ", "[ _-]?")
+        place = re.search(rf"(?<![a-z0-9]){pattern}s?(?![a-z0-9])", words, re.IGNORECASE)
+        if place and name in gpus:
+            found.append((place.start(), -len(called), name))
+    return {"gpu": min(found)[-1]} if found else {}
 
 
 def _degrees(prose: str) -> dict[str, Any]:

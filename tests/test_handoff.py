@@ -19,8 +19,18 @@ from lib.simulator.handoff import Handoff
 from lib.workload import Request, poisson
 
 ENGINE = Engine(QWEN2_5_7B, L40S, policy=vllm, asynchronous=True)
-FACE = ["Arrival", "Collocated", "Deployment", "Disaggregated", "Engine", "PrefixAware", "Pull", "Shared"]
-FACE += ["Step", "Streamed", "Trace", "alternate", "least_loaded", "percentile", "replay", "simulate"]
+FACE = ["Arrival", "Collocated", "Deployment", "Disaggregated", "Drawn", "Engine", "PrefixAware", "Pull"]
+FACE += [
+    "Shared",
+    "Step",
+    "Streamed",
+    "Trace",
+    "alternate",
+    "least_loaded",
+    "percentile",
+    "replay",
+    "simulate",
+]
 
 
 def test_the_simulator_has_one_face():
