@@ -157,13 +157,13 @@ def test_the_form_gives_the_chapters_answer_to_each_row(row):
 
 def test_a_pasted_config_is_the_model_and_a_link_carries_what_counts_of_it():
     answer = decide(config=json.dumps(CONFIG, indent=2))
-    assert answer["say"] == decide()["say"]
+    assert [said.replace("qwen2:", "Qwen2.5-7B:") for said in answer["say"]] == decide()["say"]
     carried = answer["link"]["config"]
     assert json.loads(carried) == {key: CONFIG[key] for key in CONFIG if key not in WITHOUT}
     assert decide(config=carried)["table"] == answer["table"]
 
 
-WITHOUT = ("architectures", "rope_theta", "transformers_version")
+WITHOUT = ("rope_theta", "transformers_version")
 
 
 def test_a_pasted_recording_is_the_load_and_a_link_carries_a_short_one():
@@ -188,7 +188,7 @@ def test_a_pasted_recording_is_the_load_and_a_link_carries_a_short_one():
         ({"config": "[]"}, "config", "holds no object"),
         ({"config": json.dumps(CONFIG | {"hidden_size": None})}, "config", "hidden_size is missing"),
         ({"config": json.dumps(CONFIG | {"vocab_size": "many"})}, "config", "vocab_size='many'"),
-        ({"config": json.dumps(CONFIG | {"quantization_config": "fp8"})}, "config", "another kind"),
+        ({"config": json.dumps(CONFIG | {"quantization_config": "fp8"})}, "config", "use an object"),
         ({"config": json.dumps(CONFIG | {"hidden_size": 28 * 10**6}), "handoff": 0}, "degree", "GB usable"),
         ({"csv": HEADER + "0,5,5\n1,five,5"}, "csv", "five"),
         ({"csv": HEADER + "0,5\n1,5,5"}, "csv", "line 2: no output_tokens"),
@@ -196,7 +196,7 @@ def test_a_pasted_recording_is_the_load_and_a_link_carries_a_short_one():
         ({"csv": HEADER + "0,5,1\n1,5,1"}, "csv", "nothing is decoded"),
         ({"csv": HEADER + "\n".join(f"{i},5,5" for i in range(2001))}, "csv", "at most 2,000"),
         ({"csv": HEADER + "0,5,150000\n1,5,150000"}, "csv", "reads 32,768"),
-        ({"model": "Llama-3.1-70B"}, "degree", r"141\.1 GB of weights .*use 8"),
+        ({"model": "Llama-3.1-70B"}, "degree", r"141\.1 GB of weights .*use 4 or 8"),
         ({"gpus": 3, "degree": "2"}, "gpus", "use a multiple"),
         ({"degree": "8", "gpus": 8}, "degree", "28 heads, which 8 GPUs cannot share"),
         ({"link": "400 Gb/s RDMA"}, "link", "use a link of at most 200 Gb/s"),

@@ -46,7 +46,9 @@ def fold_sources(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for section in list(doctree.findall(nodes.section)):
         if isinstance(section[0], nodes.title) and section[0].astext() == SOURCES:
             inside = nodes.container("", *section.children[1:], ids=section["ids"])
-            section.replace_self(Fold("", Summary("", SOURCES), inside, classes=["sources"]))
+            fold = Fold("", Summary("", SOURCES), inside, classes=["sources"])
+            section.replace_self(fold)
+            fold["ids"] = []  # docutils hands on the section's, which stands on what is inside
 
 
 def fold_admonitions(app: Sphinx, doctree: nodes.document, docname: str) -> None:
