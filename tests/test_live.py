@@ -163,7 +163,7 @@ def test_a_pasted_config_is_the_model_and_a_link_carries_what_counts_of_it():
     assert decide(config=carried)["table"] == answer["table"]
 
 
-WITHOUT = ("rope_theta", "transformers_version")
+WITHOUT = ("architectures", "rope_theta", "transformers_version")
 
 
 def test_a_pasted_recording_is_the_load_and_a_link_carries_a_short_one():

@@ -131,7 +131,9 @@ def understood(config: Config, name: str, beside: object) -> tuple[Model, set[st
     said = quantized(f, outer, beside)
     limit = context(f, kind)
     vocab = f.size("vocab_size", "padded_vocab_size")
-    f.used.update(("model_type", "vocab_size", "architectures", "_name_or_path", "padded_vocab_size"))
+    f.used.update(("model_type", "vocab_size", "_name_or_path", "padded_vocab_size"))
+    if not inner.get("model_type"):
+        f.used.add("architectures")  # says the kind in its place
     if unknown := [key for key in f.rest() if not is_harmless(key)]:
         raise ValueError(
             f"config.json: {', '.join(unknown[:3])} of model_type={kind!r} says something that is not known "
