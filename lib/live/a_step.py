@@ -65,7 +65,7 @@ def a_step(model: str, gpu: str, group: str, tokens: int, past: int, streams: in
             "title": f"One step of {model} on {degree} {gpu}: {short(total)} ms",
             "alt": "A row for each family of kernels. A bar begins where the one above ends, and is divided "
             f"into starts, arithmetic and bytes. The longest is that of {longest}.",
-            "x": {"label": "time of the step, ms, kernels of a family together", "ends": (0, 1.02 * total)},
+            "x": {"label": "ms of the step, by family of kernels", "ends": (0, 1.02 * total)},
             "y": {"label": ""},
             "rows": [*map(brief, families)],
             "marks": [bars(part, colour, spans(parts, part)) for part, colour in COLOURS.items()],

@@ -112,7 +112,7 @@ def field(name: str, knob: Any, value: object) -> tuple[str, list[str]]:
 
 def room(sentences: Sequence[str]) -> str:
     """Return how many lines to keep free for sentences like these, on a desk and on a phone, as a style."""
-    wide, narrow = (sum(ceil(1.2 * len(one) / width) for one in sentences) for width in (70, 37))
+    wide, narrow = (sum(ceil(1.35 * len(one) / width) for one in sentences) for width in (70, 37))
     return f"--wide: {wide}; --narrow: {narrow}"
 
 
