@@ -15,6 +15,7 @@ from lib.models import Experts, Model
 from lib.roofline import out_of_window
 
 Chunks = Sequence[tuple[int, int]]  # (tokens, past) of each piece of a prompt
+SEEN = "seen"
 SCAN = 256  # tokens of a prompt between two passes over a state
 
 
@@ -36,7 +37,7 @@ COUNTED: dict[str, Counter] = {
     "tokens": lambda chunks, batch, context, window: batch + _tokens(chunks),
     "answers": lambda chunks, batch, context, window: batch,
     "requests": lambda chunks, batch, context, window: batch + len(chunks),
-    "seen": lambda chunks, batch, context, window: min(context, batch * window) if window else context,
+    SEEN: lambda chunks, batch, context, window: min(context, batch * window) if window else context,
     "queries": lambda chunks, batch, context, window: _tokens(chunks),
     "keys": lambda chunks, batch, context, window: _keys(chunks, window),
     "pairs": lambda chunks, batch, context, window: _pairs(chunks, window),
@@ -87,7 +88,26 @@ class Steps:
 
     def seconds(self, chunks: Chunks = (), batch: int = 0, context: int = 0) -> float:
         """Return the seconds of a step: the sum of `kernels`, to within rounding, in a tenth of the time."""
-        counts = self._counts(chunks, batch, context)
+        if batch and not chunks and context >= batch and self.runtime.recorded is None:
+            return self._answering(batch, context)
+        return self._added(self._counts(chunks, batch, context))
+
+    def _answering(self, batch: int, context: int) -> float:
+        """The seconds of a step without prompts: what the batch takes, once, and what answers see."""
+        if batch not in self._batches:
+            counts = self._counts((), batch, batch)
+            self._batches[batch] = self._added(
+                [0 if name == SEEN else many for (name, _), many in zip(self._needed, counts, strict=True)]
+            )
+        total = self._batches[batch]
+        for window, start, flop, fixed, byte in self._seen:
+            seen = min(context, batch * window) if window else context
+            computing, reading = seen * flop, fixed + seen * byte
+            total += start + (computing if computing > reading else reading)
+        return total
+
+    def _added(self, counts: Sequence[float]) -> float:
+        """The seconds of what is counted."""
         total, tokens = 0.0, counts[0]
         for place, start, each in self._sums:
             if many := counts[place]:
@@ -174,6 +194,21 @@ class Steps:
                 start, flop, fixed, read = [number * part for part in parts]
                 found.append((self._needed.index(term.per), start, flop, fixed, read))
         return tuple(found)
+
+    @cached_property
+    def _seen(self) -> tuple[tuple[int | None, float, float, float, float], ...]:
+        """Of what grows with the tokens that answers see: their window, and then as in `_products`."""
+        rows = [*((place, start, each, 0.0, 0.0) for place, start, each in self._sums), *self._products]
+        return tuple(
+            (self._needed[place][1], start, flop, fixed, byte)
+            for place, start, flop, fixed, byte in rows
+            if self._needed[place][0] == SEEN
+        )
+
+    @cached_property
+    def _batches(self) -> dict[int, float]:
+        """Seconds of what a batch takes whatever it sees, of batches met so far."""
+        return {}
 
     @cached_property
     def _mixtures(self) -> tuple[tuple[Experts, float], ...]:
