@@ -7,10 +7,11 @@ it. It imports the standard library and `lib` only, so that it runs in a browser
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
+from math import nan
 from typing import Any, NotRequired, TypedDict
 
 from lib import parallelism
@@ -107,6 +108,15 @@ class Answer(TypedDict):
     link: NotRequired[dict[Name, str]]
 
 
+WRITTEN = re.compile(r"[+-]?(\d{1,3}(,\d{3})+|\d+)?(\.\d*)?(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
+
+
+def quoted(given: object) -> str:
+    """Return what was given as a message repeats it: of something long the head."""
+    text = repr(given)
+    return text if len(text) <= 40 else f"{text[:30]}…"
+
+
 @dataclass(frozen=True)
 class Number:
     """A knob for a number between two others. `step` is what an arrow key adds.
@@ -135,18 +145,26 @@ class Number:
         zero = f"0: {self.zero}; " if self.zero else ""
         return f"{zero}{self.range}; at first {self.default:,}"
 
+    @property
+    def use(self) -> str:
+        """What to put in."""
+        return f"use {'a whole number' if self.whole else 'a number'}, {self.range}"
+
     def read(self, given: object) -> float:
-        """Return the number that is given, perhaps as text. ValueError says what would do."""
-        if self.zero and given == "":
+        """Return the number that is given, perhaps as text: 2048, 2,048, 0.8, 2e3; but not 0,8.
+
+        ValueError says what would do.
+        """
+        text = str(given).strip()
+        if self.zero and not text:
             return 0
         try:
-            value = float(str(given).replace(",", ""))
-        except ValueError:
-            value = float("nan")
-        fits = isfinite(value) and self.low <= value <= self.high and not (self.whole and value % 1)
+            value = float(text.replace(",", "")) if WRITTEN.fullmatch(text) else nan
+        except ValueError:  # a point alone, nothing at all
+            value = nan
+        fits = self.low <= value <= self.high and not (self.whole and value % 1)
         if isinstance(given, bool) or not fits:
-            kind = "a whole number" if self.whole else "a number"
-            raise ValueError(f"{self.name}={given!r} will not do; use {kind}, {self.range}")
+            raise ValueError(f"{self.name}={quoted(given)} will not do; {self.use}")
         return int(value) if self.whole else value
 
 
@@ -162,15 +180,13 @@ class Text:
     hint: str
     example: str
     default: str = ""
+    most: int = 100_000  # characters
 
     def read(self, given: object) -> str:
         """Return the text that is given. ValueError says what would do."""
-        if not isinstance(given, str) or len(given) > LONGEST:
-            raise ValueError(f"{self.name}: will not do; use text of at most {LONGEST:,} characters")
+        if not isinstance(given, str) or len(given) > self.most:
+            raise ValueError(f"{self.name}: will not do; use text of at most {self.most:,} characters")
         return given.strip()
-
-
-LONGEST = 100_000  # characters of a text
 
 
 @dataclass(frozen=True)
@@ -185,7 +201,8 @@ class Choice:
     def read(self, given: object) -> str:
         """Return the name that is given. ValueError says what would do."""
         if given not in self.choices:
-            raise ValueError(f"{self.name}={given!r} is no choice; use one of {', '.join(self.choices)}")
+            choices = ", ".join(self.choices)
+            raise ValueError(f"{self.name}={quoted(given)} is no choice; use one of {choices}")
         return str(given)
 
 

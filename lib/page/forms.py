@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 COLOURS = {"ink": "#010203", **{name.removeprefix("--"): colour for colour, name in NAMES.items()}}
 MARKERS = {"circle": "o", "square": "s", "triangle": "^"}
-LOADING = "Loading Python"
+LOADING, STOP = "Loading Python", "Stop"
 SIZE = (6.4, 3.8)  # inches; live.css keeps the same shape
 
 
@@ -68,7 +68,8 @@ def form(calculator: Calculator, **knobs: object) -> Html:
         f'<p class="live-elsewhere">{elsewhere}<code>{call}</code>.</p>'
         f"<form novalidate><fieldset hidden disabled>{fields}</fieldset></form>"
         f'<div class="live-status"><p role="status"></p>'
-        f'<progress max="1" aria-label="{LOADING}" hidden></progress></div>'
+        f'<button type="button" hidden>{STOP}</button><progress max="1" aria-label="{LOADING}" hidden>'
+        f"</progress></div>"
         f'<div class="live-say" data-part="say" role="status" style="{room(answer["say"])}">'
         f"{shown['say']}</div>"
         f'<div class="figure"><p class="figure-title" data-part="title">{shown["title"]}</p>'
@@ -95,14 +96,20 @@ def field(name: str, knob: Any, value: object) -> tuple[str, list[str]]:
         control, hint, said = f"<select {named}>{options}</select>", "", [*knob.choices]
     elif hasattr(knob, "example"):
         said = [ALT + knob.example, str(value)]
-        say = f'rows="3" placeholder="{escape(knob.example)}" spellcheck="false" autocomplete="off"'
+        say = f'rows="3" placeholder="{escape(knob.example)}" spellcheck="false" autocomplete="off" '
+        say += f'data-most="{knob.most}"'
         control, hint, kind = (
             f"<textarea {named} {say}>{escape(str(value))}</textarea>",
             knob.hint,
             " live-text",
         )
     else:
-        control = f'<input type="number" {named} step="{knob.step}" value="{value}" autocomplete="off">'
+        keys = f'inputmode="{"numeric" if knob.whole else "decimal"}" autocomplete="off"'
+        limits = (
+            f'data-low="{knob.low}" data-high="{knob.high}" data-step="{knob.step}" '
+            f'data-use="{escape(typeset(knob.use))}"{" data-zero" * bool(knob.zero)}'
+        )
+        control = f'<input type="text" {named} {keys} value="{value}" {limits}>'
         hint, said = knob.hint, [f"{ALT}{value}"]
     return (
         f'<div class="live-knob{kind}"><label for="{this}">{escape(typeset(knob.label))}</label>{control}'

@@ -5,19 +5,25 @@
   const base = new URL(".", document.currentScript.src);
   const RESTING = "The chapter’s own result. Turn a knob, and the book’s code runs here, in your browser.";
   const FOLDER = "In a folder this form rests: run “make serve” in the book’s repository to turn its knobs.";
+  const SOON = 300, PATIENCE = 20_000, LIMIT = 60_000; // ms: until it says “Computing…”, without a byte, for an answer
+  const NUMBER = /^[+-]?(\d{1,3}(,\d{3})+|\d+)?(\.\d*)?(e[+-]?\d{1,3})?$/i; // 2048, 2,048, 0.8, 2e3; not 0,8
+  const DEEPEST = 100; // brackets within brackets
   let python; // the worker, once it was asked for
   let hatches = 0; // patterns so far, for their names
   let plotting; // the library, the same way
-  let asking; // the form that is being answered
+  let asking; // the form that is being answered, if it still wants the answer
+  let alarm; // goes off when Python takes too long
   const waiting = new Map(); // form -> its question; of each only the last
 
   function live(section) {
     const form = section.querySelector("form"), knobs = [...form.querySelectorAll("input, select, textarea")];
     const part = name => section.querySelector(`[data-part=${name}]`);
     const status = section.querySelector(".live-status p"), progress = section.querySelector("progress");
+    const button = section.querySelector(".live-status button");
     const hints = new Map(knobs.map(knob => [knob, hintOf(knob).textContent]));
     const first = new Map(knobs.map(knob => [knob, knob.value]));
     let plot, width; // the plot that is shown, and how wide it was drawn
+    let soon; // goes off when an answer takes long enough to say so
 
     const face = { loading, show, fail };
     const inAddress = knob => `${section.dataset.live}.${knob.name}`;
@@ -28,9 +34,21 @@
     form.firstElementChild.disabled = false;
     form.addEventListener("submit", event => event.preventDefault());
     form.addEventListener("input", () => { keepInAddress(); ask(); });
+    form.addEventListener("keydown", turn);
+    button.addEventListener("click", () => section.ariaBusy === "true" ? stop(face, "Stopped. Below is the answer before.") : ask());
     new ResizeObserver(() => plot && part("plot").clientWidth !== width && draw()).observe(part("plot"));
     say(RESTING);
     if (openFromAddress()) ask();
+
+    // an arrow adds a step to a number, or takes one off
+    function turn(event) {
+      const { step, low, high } = event.target.dataset, way = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+      if (!step || !way) return;
+      event.preventDefault();
+      const value = (numberIn(event.target) || 0) + way * step;
+      event.target.value = +Math.min(high, Math.max(low, value)).toPrecision(12);
+      event.target.dispatchEvent(new Event("input", { bubbles: true }));
+    }
 
     function openFromAddress() {
       const asked = new URLSearchParams(location.search);
@@ -51,22 +69,43 @@
     }
 
     function ask() {
-      const values = Object.fromEntries(knobs.map(knob => [knob.name, knob.value]));
-      compute({ calculator: section.dataset.live, knobs: values }, face);
+      const wrong = Object.fromEntries(knobs.map(knob => [knob.name, refusal(knob)]).filter(([, why]) => why));
+      if (Object.keys(wrong).length) {
+        forget(face);
+        return show({ wrong });
+      }
+      soon ??= setTimeout(() => {
+        section.ariaBusy = true;
+        button.textContent = "Stop";
+        button.hidden = false;
+        if (progress.hidden) say("Computing…");
+      }, SOON);
+      compute({ calculator: section.dataset.live, knobs: Object.fromEntries(knobs.map(knob => [knob.name, knob.value])) }, face);
+    }
+
+    function rest() {
+      clearTimeout(soon);
+      soon = undefined;
+      section.ariaBusy = false;
+      button.hidden = progress.hidden = true;
     }
 
     function loading(share) {
       progress.hidden = share === 1;
       progress.value = share;
-      if (status.textContent.slice(0, 7) !== "Loading" ) say("Loading Python, once: 13 MB.");
+      if (share === 1) say("Computing…");
+      else if (status.textContent.slice(0, 7) !== "Loading") say("Loading Python, once: 13 MB.");
     }
 
     function fail(why) {
-      progress.hidden = true;
-      say(`This does not run here: ${why}`);
+      rest();
+      say(why);
+      button.textContent = "Try again";
+      button.hidden = false;
     }
 
     async function show({ wrong = {}, parts, plot: next, answer }, ms) {
+      rest();
       for (const knob of knobs) {
         hintOf(knob).textContent = wrong[knob.name] ?? hints.get(knob);
         knob.setAttribute("aria-invalid", knob.name in wrong);
@@ -75,7 +114,7 @@
       for (const name in parts) part(name).innerHTML = parts[name];
       keepInAddress(answer.link);
       plot = next;
-      await draw();
+      try { await draw(); } catch { return fail("The plot could not be loaded; it shows the answer before."); }
       dispatchEvent(new Event("resize")); // the theme looks again which tables scroll
       section.answer = answer; // for who wants to look, as the tests do
       say(`Computed here in ${ms < 1 ? "less than 1" : Math.round(ms)} ms.`);
@@ -86,6 +125,28 @@
       width = part("plot").clientWidth;
       if (width) part("plot").replaceChildren(drawn(plot, width, part("plot").clientHeight));
     }
+  }
+
+  // ---- what is wrong with a knob, before anything is computed
+
+  function refusal(knob) {
+    const { low, high, use, zero, most } = knob.dataset, text = knob.value.trim();
+    if (most && text.length > most) return `${text.length.toLocaleString("en")} characters are too many; use ${(+most).toLocaleString("en")} at most`;
+    if (most && depth(text) > DEEPEST) return `more than ${DEEPEST} brackets within each other; use fewer`;
+    if (!use || (zero !== undefined && !text)) return undefined;
+    const value = numberIn(knob), fits = value >= low && value <= high && (knob.inputMode !== "numeric" || Number.isInteger(value));
+    return fits ? undefined : `“${text.length > 20 ? `${text.slice(0, 20)}…` : text}” will not do; ${use}`;
+  }
+
+  function numberIn(knob) {
+    const text = knob.value.trim();
+    return text && NUMBER.test(text) ? Number(text.replaceAll(",", "")) : NaN;
+  }
+
+  function depth(text) {
+    let now = 0, most = 0;
+    for (const [sign] of text.replace(/"(?:[^"\\]|\\.)*"/g, "").matchAll(/[[\]{}]/g)) most = Math.max(most, now += "[{".includes(sign) ? 1 : -1);
+    return most;
   }
 
   function hintOf(knob) {
@@ -99,24 +160,58 @@
     asking = form;
     python ??= startPython();
     python.postMessage(question);
+    wind(LIMIT);
+  }
+
+  function forget(form) {
+    waiting.delete(form);
+    if (asking === form) asking.outdated = true;
   }
 
   function startPython() {
     const worker = new Worker(new URL("worker.js", base), { type: "module" });
-    worker.onerror = event => asking?.fail(event.message ?? "the worker could not be loaded");
-    worker.onmessage = ({ data: { loaded, answer, failed, ms } }) => {
-      if (loaded !== undefined) return asking.loading(loaded);
-      const form = asking, outdated = waiting.has(form);
-      asking = undefined;
-      for (const [next, question] of [...waiting].slice(0, 1)) {
-        waiting.delete(next);
-        compute(question, next);
+    const lost = "Python could not be loaded here. Is the network there?";
+    worker.onerror = () => stop(asking, lost);
+    worker.onmessage = ({ data: { loaded, unloaded, answer, failed, ms } }) => {
+      if (loaded !== undefined) {
+        wind(loaded === 1 ? LIMIT : PATIENCE);
+        return asking.loading(loaded);
       }
-      if (failed) form.fail(failed);
-      else if (!outdated) form.show(answer, ms);
+      if (unloaded || failed) return stop(asking, unloaded ? lost : `This does not run here: ${failed}`);
+      const form = asking, outdated = form.outdated || waiting.has(form);
+      next();
+      if (!outdated) form.show(answer, ms);
     };
     asking.loading(0);
     return worker;
+  }
+
+  function wind(ms) {
+    clearTimeout(alarm);
+    const why = ms === LIMIT ? `Stopped: no answer within ${LIMIT / 1000} s. Ask for less.` : "Python does not come: the network is slow, or away.";
+    alarm = setTimeout(() => stop(asking, why), ms);
+  }
+
+  // whoever computes is stopped, and asked anew at the next question
+  function stop(form, why) {
+    if (!form) return;
+    waiting.delete(form);
+    if (asking === form) {
+      python.terminate();
+      python = undefined;
+      next();
+    }
+    form.fail(why);
+  }
+
+  function next() {
+    clearTimeout(alarm);
+    delete asking.outdated;
+    asking = undefined;
+    for (const [form, question] of [...waiting].slice(0, 1)) {
+      waiting.delete(form);
+      compute(question, form);
+    }
   }
 
   // ---- the plot
@@ -126,7 +221,9 @@
       const element = Object.assign(document.createElement("script"), { src: new URL(file, base), onload: done, onerror: fail });
       document.head.append(element);
     });
-    return plotting ??= script("d3/d3.min.js").then(() => script("plot/plot.umd.min.js"));
+    plotting ??= script("d3/d3.min.js").then(() => script("plot/plot.umd.min.js"));
+    plotting.catch(() => { plotting = undefined; });
+    return plotting;
   }
 
   function drawn({ alt, x, y, rows, marks }, width, height) {

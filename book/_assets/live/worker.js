@@ -1,5 +1,5 @@
 // Python in a worker, so that the page never waits for it. Takes {calculator, knobs}, posts {answer} or {failed};
-// while it loads, {loaded: a share from 0 to 1}.
+// while it loads, {loaded: a share from 0 to 1}; {unloaded} where it cannot.
 
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
@@ -10,7 +10,9 @@ from lib.page.forms import respond
 lambda name, knobs: respond(calculator(name), json.loads(knobs))`;
 
 const here = file => new URL(file, import.meta.url);
+const lost = () => postMessage({ unloaded: true });
 const ready = start();
+ready.catch(lost);
 
 async function start() {
   const size = await (await fetch(here("size.json"))).json();
@@ -21,12 +23,13 @@ async function start() {
   return python.runPython(START);
 }
 
-// lets every answer of fetch pass through a counter, and tells the page how far the download is
+// lets every answer of fetch pass through a counter, and tells the page how far the download is, or that it failed
 function countFetches(size) {
   const plain = self.fetch;
   let bytes = 0;
   self.fetch = async (...request) => {
-    const answer = await plain(...request);
+    const answer = await plain(...request).catch(lost);
+    if (!answer?.ok) return lost();
     const counter = new TransformStream({
       transform(chunk, on) {
         bytes += chunk.length;
@@ -39,11 +42,13 @@ function countFetches(size) {
 }
 
 onmessage = async ({ data: { calculator, knobs } }) => {
+  const respond = await ready.catch(() => undefined);
+  if (!respond) return;
   try {
-    const respond = await ready, start = performance.now();
+    const start = performance.now();
     const answer = JSON.parse(respond(calculator, JSON.stringify(knobs)));
     postMessage({ answer, ms: performance.now() - start });
   } catch (error) {
-    postMessage({ failed: String(error) });
+    postMessage({ failed: String(error).trim().split("\n").pop() }); // of a traceback the last line
   }
 };
