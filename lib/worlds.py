@@ -4,6 +4,8 @@ A world says what a step costs (`price`, `efficiency`), what is served on what (
 requests come (`seeds`, `horizon`, `load`). `WORLDS` is the book's own and one change at a time from it. A
 conclusion is a function of a world; what it needs it builds from the world's helpers, so that it hears of
 every change: `world.engine(...)`, `world.play(...)`, `world.attained(...)`, `world.goodput(...)`.
+
+What hangs on no price is asked of other worlds: `CONVERSATIONS` of other lengths, `PICTURES` of other sizes.
 """
 
 from collections.abc import Sequence
@@ -188,3 +190,65 @@ def worlds() -> tuple[World, ...]:
 
 
 WORLDS: Sequence[World] = worlds()
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A first turn and the message of the second, in tokens; the client drops the thinking between them."""
+
+    name: str
+    prompt: int = 128
+    thinking: int = 96
+    answer: int = 96
+    message: int = 64
+    block: int = 16
+
+    @property
+    def held(self) -> list[str]:
+        """The first turn, as it was computed."""
+        return [*labelled("p", self.prompt), *labelled("t", self.thinking), *labelled("a", self.answer)]
+
+    @property
+    def sent(self) -> list[str]:
+        """The prompt of the second turn."""
+        return [*labelled("p", self.prompt), *labelled("a", self.answer), *labelled("u", self.message)]
+
+
+def labelled(letter: str, count: int) -> list[str]:
+    """Return so many tokens of one kind, each another."""
+    return [f"{letter}{place}" for place in range(count)]
+
+
+CONVERSATIONS: Sequence[Conversation] = (
+    Conversation("the page's own"),
+    *(Conversation(f"{n} tokens of prompt", prompt=n) for n in (16, 64, 1024)),
+    *(Conversation(f"{n} tokens of thinking", thinking=n) for n in (16, 48, 200, 1000, 5000)),
+    *(Conversation(f"{n} tokens of answer", answer=n) for n in (16, 50, 400)),
+    *(Conversation(f"{n} tokens of message", message=n) for n in (10, 96, 160, 500)),
+    *(Conversation(f"blocks of {n}", block=n) for n in (8, 32, 64)),
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image as it is uploaded and as an encoder takes it: its sides in pixels, its JPEG's bits a pixel."""
+
+    name: str
+    width: int = 1920
+    height: int = 1080
+    bits: float = 1.1
+    side: int = 640
+
+    @property
+    def jpeg_bytes(self) -> int:
+        """Bytes of the upload."""
+        return round(self.width * self.height * self.bits / 8)
+
+
+PICTURES: Sequence[Picture] = (
+    Picture("the page's own"),
+    *(Picture(f"{bits} bits a pixel", bits=bits) for bits in (0.5, 2.0, 4.0)),
+    Picture("a phone's, 4032 x 3024 px", 4032, 3024),
+    Picture("a thumbnail, 320 x 240 px", 320, 240),
+    *(Picture(f"resized to {side} px", side=side) for side in (224, 448, 980, 1288)),
+)
