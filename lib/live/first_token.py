@@ -17,12 +17,12 @@ PARTS = {  # each between two moments, and its colour
     "queue": ("arrival", "prefill_start", "waiting"),
     "prefill": ("prefill_start", "prefill_end", "prefill"),
     "until the copy starts": ("prefill_end", "copy_start", "other"),
-    "transfer": ("copy_start", "copy_end", "transfer"),
+    "copy": ("copy_start", "copy_end", "transfer"),
     "notice": ("copy_end", "decode_queue", "other"),
     "queue for a step": ("decode_queue", "decode_start", "other"),
     "first step": ("decode_start", "first_token", "decode"),
 }
-GROUPS = {"queue": "waiting", "prefill": "prefill", "transfer": "transfer", "waits for steps": "other",
+GROUPS = {"queue": "waiting", "prefill": "prefill", "copy": "transfer", "waits for steps": "other",
           "first step": "decode"}  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def first_token(prompt: int, link: str, sent: str, rate: float) -> Answer:
     }
     parts = {name: means(trace) for name, trace in rows.items()}
     whole = {name: fsum(each) for name, each in parts.items()}
-    copy = parts["split"][list(PARTS).index("transfer")]
+    copy = parts["split"][list(PARTS).index("copy")]
     added = fsum(parts["split"][2:])
     return {
         "say": [

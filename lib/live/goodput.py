@@ -22,7 +22,7 @@ MEAN, LONGEST = "the mean gap", "the longest gap"
     Number("ttft", "First token within", "s", 2, 0.1, 60, 0.5, whole=False),
     Choice("limited", "The second promise limits", MEAN, (MEAN, LONGEST)),
     Number("gap", "to at most", "ms", 30, 1, 5000, 10),
-    Number("transfer", "Transfer between the pools", "ms", 20, 0, 10_000, 20),
+    Number("transfer", "Handoff between the pools", "ms", 20, 0, 10_000, 20),
 )
 def goodput(rate: float, ttft: float, limited: str, gap: int, transfer: int) -> Answer:
     """Return attainment against load for a collocated pair and for a split one: one draw of 100 requests."""

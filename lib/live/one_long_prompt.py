@@ -15,8 +15,8 @@ DELAY = 0.1  # seconds after the readers both stream
 @calculates(
     "Send a prompt of your own",
     Number("prompt", "N's prompt", "tokens", 8192, 64, 65_536, 1024),
-    Number("chunk", "Chunk on a shared GPU", "tokens", 2048, 64, 65_536, 256),
-    Number("transfer", "Transfer between two GPUs", "ms", 20, 0, 10_000, 10),
+    Number("chunk", "Chunk on one GPU", "tokens", 2048, 64, 65_536, 256),
+    Number("transfer", "Handoff between two GPUs", "ms", 20, 0, 10_000, 10),
     Number("readers", "Readers", "", 2, 1, 64),
     Choice("gpu", "GPU", "L40S", tuple(GPU)),
 )
@@ -52,9 +52,9 @@ def one_long_prompt(prompt: int, chunk: int, transfer: int, readers: int, gpu: s
         ],
         "table": {
             "arrangement": [
-                "shared, whole",
-                f"shared, chunks of {chunk:,}",
-                f"P/D, {transfer:,} ms transfer",
+                "one GPU, in one piece",
+                f"one GPU, chunks of {chunk:,}",
+                f"P/D, handoff of {transfer:,} ms",
             ],
             "longest stall of the readers, ms": stalls,
             "N's first token, ms": first,
@@ -62,13 +62,13 @@ def one_long_prompt(prompt: int, chunk: int, transfer: int, readers: int, gpu: s
         "plot": {
             "title": f"A reader, and N with {prompt:,} tokens",
             "alt": "Timelines of one reader and of N, under three arrangements: marks for tokens, bars for "
-            "N's prompt and for its transfer.",
+            "N's prompt and for its handoff.",
             "x": {"label": "seconds", "ends": (0, horizon)},
             "y": {"label": ""},
             "rows": [f"{name}: {who}" for name in scenes for who in "AN"],
             "marks": [
                 bars("N's prompt", "prefill", computed),
-                bars("transfer", "transfer", copied),
+                bars("handoff", "transfer", copied),
                 ticks("a token", "decode", tokens),
                 rule("N arrives", DELAY),
             ],
