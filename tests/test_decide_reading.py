@@ -53,7 +53,7 @@ def test_what_is_too_much_to_play_is_cut_to_a_window_and_said(asked, tmp_path, m
     assert main([*BASE, "--trace", str(TRACES / "azure_2023_conversation.csv")]) == 0
     assert len(asked["load"].sample) == 50
     printed = " ".join(capsys.readouterr().out.split())
-    assert "Played: the 50 requests in a row that arrived in the least time" in printed
+    assert "Looked at: the 50 requests in a row that arrived in the least time" in printed
     assert "of 200 (" in printed
 
 

@@ -9,6 +9,7 @@ from lib.decide.case import Case
 from lib.decide.layouts import Option, default_limits
 from lib.decide.questions import enough, lasting, percent
 from lib.measured import Error
+from lib.steady import MOST
 
 WIDTH = 78
 
@@ -23,7 +24,7 @@ def understood(case: Case) -> list[str]:
     came = "arriving at random"
     if load.recorded:
         span = duration(rows[-1].arrival - rows[0].arrival)
-        came = f"{load.recorded:,} requests as recorded, over {span}, repeated"
+        came = f"{load.recorded:,} requests as recorded, over {span}, repeated; {played(load.recorded)}"
     degree = (
         f"{case.tensor_parallel} to an engine"
         if case.tensor_parallel
@@ -51,6 +52,13 @@ def assumed(case: Case) -> list[str]:
     if case.handoff_s is None and case.link:
         said.append(f"{case.link.name} at its full rate, to each cache alone: {lasting(case.wire)} a prompt")
     return said
+
+
+def played(recorded: int) -> str:
+    """Return how many of a recording's requests are played, in words."""
+    if recorded <= MOST:
+        return f"played until queues are steady, {MOST:,} at most"
+    return f"lengths and rate are those of all, played are the first {MOST:,} at most"
 
 
 def priced(case: Case) -> str:
