@@ -2,7 +2,10 @@
 
 import json
 import re
+import shlex
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -16,7 +19,8 @@ from lib.decide.table import STEADY, box
 from lib.decide.words import report, understood
 from lib.goodput import SLO
 from lib.hardware import A100_80GB, H100_SXM, H200, L40S, NVLINK, RDMA_100G, RDMA_400G
-from lib.live import calculator
+from lib.live import GPU, LINK, MODEL, calculator
+from lib.live.decide import STEPS
 from lib.models import GPT_OSS_120B, LLAMA_3_1_8B, LLAMA_3_1_70B, OPT_13B, QWEN2_5_7B, QWEN3_235B_FP8, read
 from lib.workload import Request
 
@@ -268,12 +272,16 @@ def test_a_config_and_a_csv_are_read_and_what_was_understood_is_said(tmp_path, c
     rows.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *lines]))
     assert main(["--model", str(config), "--csv", str(rows), "--handoff-s", "1.3", *BASE]) == 0
     printed = capsys.readouterr().out.replace("\xa0", " ")
-    words = " ".join(printed.split())
-    assert "15.2 GB of weights" in words
-    assert "57,344 bytes of cache a token" in words
-    assert "40 requests as recorded, over 117 s, repeated; 8,192 tokens a prompt, 256 an answer" in words
-    assert "1.3 s measured" in words
-    assert "Typical error of this book's times" in words
+    said = " ".join(printed.split())
+    assert "15.2 GB of weights" in said
+    assert "57,344 bytes of cache a token" in said
+    assert (
+        "40 requests as recorded, over 117 s, repeated; played until queues are steady, 1,536 at most; "
+        in said
+    )
+    assert "8,192 tokens a prompt, 256 an answer" in said
+    assert "1.3 s measured" in said
+    assert "Typical error of this book's times" in said
     assert max(len(line) for line in printed.splitlines()) <= 78
 
 
@@ -314,8 +322,8 @@ def test_the_command_line_says_in_its_own_words_what_is_wrong(capsys, arguments,
 DRAWN = 20
 
 
-def drawn(place: int) -> dict[str, object]:
-    """Knobs of the form that were drawn by chance and are not refused."""
+def drawn(place: int) -> tuple[dict[str, object], dict[str, object]]:
+    """Knobs of the form that were drawn by chance and are not refused, and what the form says."""
     dice = Random(f"case {place}")
     while True:
         knobs = {
@@ -328,33 +336,50 @@ def drawn(place: int) -> dict[str, object]:
             "hit": dice.choice([0, 0, 50]), "ttft": dice.choice([0.5, 1, 2]),
             "itl": dice.choice([0, 50, 100]),
             "handoff": dice.choice([0, 200, 1300]),
+            "steps": dice.choice(list(STEPS)),
         }  # fmt: skip
-        try:
-            calculator("decide")(**knobs)
-        except ValueError:
-            continue
-        return knobs
+        with suppress(ValueError):
+            return knobs, calculator("decide")(**knobs)
 
 
 @pytest.mark.parametrize("place", range(DRAWN))
-def test_the_form_and_the_command_give_one_answer(place, capsys):
-    knobs = drawn(place)
+def test_the_form_the_command_and_the_page_give_one_answer(place, capsys):
+    """Each of the three builds the same case of what it is told, so that one answer serves all; and shows it."""
+    knobs, shown = drawn(place)
     flags = {
         "--model": "model", "--gpu": "gpu", "--link": "link", "--gpus": "gpus", "--rate": "rate",
         "--prompt": "prompt", "--output": "output", "--spread": "spread", "--ttft-s": "ttft",
     }  # fmt: skip
     given = [word for flag, knob in flags.items() for word in (flag, str(knobs[knob]))]
-    given += ["--hit-rate", str(knobs["hit"] / 100)]
+    given += ["--hit-rate", str(knobs["hit"] / 100), "--steps", STEPS[knobs["steps"]]]
     given += ["--tensor-parallel", knobs["degree"]] if knobs["degree"] != "any" else []
     given += ["--itl-ms", str(knobs["itl"])] if knobs["itl"] else []
     given += ["--handoff-s", str(knobs["handoff"] / 1e3)] if knobs["handoff"] else []
     assert main(given) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    shown = calculator("decide")(**knobs)
+    page = Case(
+        MODEL[knobs["model"]], GPU[knobs["gpu"]],
+        poisson(knobs["rate"], knobs["prompt"], knobs["output"], knobs["spread"], knobs["hit"] / 100),
+        SLO(knobs["ttft"], itl=knobs["itl"] / 1e3 or None), LINK[knobs["link"]], knobs["gpus"],
+        None if knobs["degree"] == "any" else int(knobs["degree"]),
+        handoff_s=knobs["handoff"] / 1e3 or None, price=STEPS[knobs["steps"]],
+    )  # fmt: skip
+    chapter = decide(page)
     answer = shown["say"][0].split(":")[0].lower()
     assert f"Answer: {answer} " in printed
+    assert chapter.recommendation == answer
+    assert shown["table"] == words.table(chapter)
     for column in ("one pool", "two pools"):
         for name, value in zip(shown["table"]["at this load"], shown["table"][column], strict=True):
             assert value == "–" or (value if isinstance(value, str) else f"{value:.3g}") in printed, name
     for number in shown["more"]["number"]:
         assert number == "–" or " ".join(number.split()) in printed.replace("- ", "-"), number
+    assert words.typical(page) in " ".join(shown["say"])
+    assert " ".join(words.typical(page).split()) in printed
+
+
+def test_the_readme_shows_what_the_command_prints(capsys):
+    readme = (Path(__file__).parents[1] / "README.md").read_text("utf8")
+    given, shown = re.search(r"\n\$ python -m lib\.decide (.*?[^\\])\n(.*?)\n```", readme, re.S).groups()
+    assert main(shlex.split(given.replace("\\\n", " "))) == 0
+    assert capsys.readouterr().out.replace("\xa0", " ").strip() == shown.strip()

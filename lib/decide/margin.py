@@ -90,7 +90,7 @@ def when_longer(
 
     def end(factors: tuple[float, float]) -> str:
         slow = longer(case, *factors)
-        return verdict(slow, compared, Look(slow, known=failed(look))).recommendation
+        return verdict(slow, compared, Look(slow, known=failed(look, compared.pools[0]))).recommendation
 
     worst = end(longest)
     for factors in by:
@@ -100,14 +100,14 @@ def when_longer(
 # ------------------------------------------------------------------ what follows from what was seen
 
 
-def failed(look: Look) -> Known:
-    """Return who is known to fail with longer steps: who fails; of one pool, not by first tokens only."""
+def failed(look: Look, own: Pool) -> Known:
+    """Return who is known to fail with longer steps: who fails; one pool as it is, not by first tokens only."""
 
     def known(layout: Pool | Split, free: bool) -> Seen | None:
         found = look.found.get((layout, free))
         if found is None:
             return None
-        best = max(found.share, found.rest) if isinstance(layout, Pool) else found.share
+        best = max(found.share, found.rest) if layout == own else found.share
         return found if best < look.case.target else None
 
     return known

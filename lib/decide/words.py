@@ -4,11 +4,11 @@ import textwrap
 from collections.abc import Sequence
 from math import inf
 
-from lib.decide import Advice, margin, prices
+from lib.decide import Advice, prices
 from lib.decide.case import Case
 from lib.decide.layouts import Option, default_limits
 from lib.decide.questions import enough, lasting, percent
-from lib.measured import Error
+from lib.measured import typically
 from lib.steady import MOST
 
 WIDTH = 78
@@ -78,20 +78,7 @@ def priced(case: Case) -> str:
 
 def typical(case: Case) -> str:
     """Return how far off the book's predictions are for the like of this, in a sentence."""
-    first, between = (margin.typical(case, phase) for phase in ("first token", "between tokens"))
-    alike = first.alike if first.alike == between.alike else f"{first.alike}, {between.alike}"
-    return (
-        f"Typical error of this book's times for {alike}: first tokens {factor(first)}, times between tokens "
-        f"{factor(between)}."
-    )
-
-
-def factor(error: Error) -> str:
-    """Return a typical error in words."""
-    return (
-        f"{error.median:.2f} times off in the median of {error.figures} figures, nine in ten within "
-        f"{error.ninth:.2f}"
-    )
+    return typically(case.model, case.gpu, old=case.price != prices.KERNELS)
 
 
 def duration(seconds: float) -> str:
