@@ -38,13 +38,15 @@ class Load:
         return self.draw(self.rate, self.recorded or MOST)
 
 
+@lru_cache(maxsize=64)
 def poisson(
     rate: float, prompt: int = 8192, output: int = 256, spread: float = 0.0, hit_rate: float = 0.0
 ) -> Load:
     """Return a load that arrives at random, with lengths in tokens that have these means.
 
     `spread` is their standard deviation over their mean: 0, all alike; else lognormal, at least 1 token.
-    `hit_rate`: the share of each prompt that prefix caching need not compute, its last token apart.
+    `hit_rate`: the share of each prompt that prefix caching need not compute, its last token apart. Asked
+    alike, it is the same load, so that an answer that is known is found.
     """
     checks.positive("poisson", rate=rate)
     checks.counts("poisson", prompt=prompt, output=output)

@@ -101,7 +101,7 @@ def when_longer(
 
 
 def failed(look: Look, own: Pool) -> Known:
-    """Return who is known to fail with longer steps: who fails; one pool as it is, not by first tokens only."""
+    """Return who is known to fail with longer steps: who does, but `own` by first tokens only."""
 
     def known(layout: Pool | Split, free: bool) -> Seen | None:
         found = look.found.get((layout, free))
