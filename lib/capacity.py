@@ -169,6 +169,11 @@ def starts(owner: str, model: Model, gpu: GPU, degree: int, longest: int) -> Non
         raise ValueError(f"{owner}: tensor_parallel={degree}: {wrong}; {would}")
 
 
+def smallest(model: Model, gpu: GPU, longest: int) -> int:
+    """Return the fewest GPUs on which an engine starts and holds a request so long; 1 where none does."""
+    return next((degree for degree in POWERS if not refusal(model, gpu, degree, longest)), 1)
+
+
 def refusal(model: Model, gpu: GPU, degree: int, longest: int) -> str:
     """Return why an engine on `degree` GPUs would not start or hold a request so long; "" if it would."""
     if degree > gpu.per_node:

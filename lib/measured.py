@@ -215,6 +215,8 @@ class Error:
 
 
 ENOUGH = 5  # figures
+CALLED = {"first token": "first tokens", "between tokens": "times between tokens"}
+PHASES = tuple(CALLED)
 
 
 @cache
@@ -240,6 +242,18 @@ def typical_error(model: Model, gpu: GPU, phase: str = "whole", old: bool = Fals
     found = factors(some, old)
     sources = Counter(row.measurement.source.id for row in some)
     return Error(median(found), ninth(found), len(found), tuple(sources), alike)
+
+
+def typically(model: Model, gpu: GPU, old: bool = False, phases: Sequence[str] = PHASES) -> str:
+    """Return the typical error for such a model on such a GPU in a sentence, for each of `phases`."""
+    found = {phase: typical_error(model, gpu, phase, old) for phase in phases}
+    said = [
+        f"{CALLED[phase]} {error.median:.2f} times off in the median of {error.figures} figures of "
+        f"{error.alike}, nine in ten within {error.ninth:.2f}"
+        for phase, error in found.items()
+    ]
+    price = "one roofline a step" if old else "kernels"
+    return f"Typical error of this book's times by {price}: {'; '.join(said)}."
 
 
 # ---------------------------------------------------------------------------------------- the command

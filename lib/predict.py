@@ -83,13 +83,23 @@ OLD = Parts(**dict.fromkeys(Parts.__dataclass_fields__, False))
 
 
 @cache
-def known() -> dict[str, Model]:
-    """Return the models that a set-up may name: the catalogue's, and those of `lib/data/models.json`."""
+def known(name: str) -> Model | None:
+    """Return the model of that plain name: of the catalogue, or of `lib/data/models.json`; None: neither."""
+    for model in MODELS:
+        if plain(ENDINGS.sub("", model.name.replace(" ", "-"))) == name:
+            return model
+    said = others().get(name)
+    return replace(read(said["config"], said["name"]), source=said["source"]) if said else None
+
+
+@cache
+def others() -> dict[str, dict[str, Any]]:
+    """Return the entries of `lib/data/models.json` by plain name."""
     text = files("lib.data").joinpath("models.json").read_text("utf8")
-    others = [
-        replace(read(said["config"], name), source=said["source"]) for name, said in loads(text).items()
-    ]
-    return {plain(ENDINGS.sub("", model.name.replace(" ", "-"))): model for model in (*others, *MODELS)}
+    return {
+        plain(ENDINGS.sub("", name.replace(" ", "-"))): {"name": name, **said}
+        for name, said in loads(text).items()
+    }
 
 
 @cache
@@ -104,7 +114,7 @@ def model_of(name: str, precision: str = "bf16", cache_precision: str = "bf16") 
         r"^meta-(?=llama)", "", ENDINGS.sub("", name.rpartition("/")[2].replace(" ", "-")), flags=re.I
     )
     tried = [plain(bare), aliases.get(plain(name), ""), aliases.get(plain(bare), "")]
-    found = next((known()[one] for one in tried if one in known()), None)
+    found = next((model for one in tried if (model := known(one))), None)
     if found is None:
         raise ValueError(f"model={name!r} is not known; add its config.json to lib/data/models.json")
     cached = BYTES.get(cache_precision, 2)

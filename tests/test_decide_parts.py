@@ -7,13 +7,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.decide import ROWS, Case, command, layouts, margin, poisson, questions, recorded
+from lib import measured
+from lib.decide import (
+    PRICES,
+    ROWS,
+    Case,
+    Timed,
+    command,
+    layouts,
+    margin,
+    poisson,
+    prices,
+    questions,
+    recorded,
+)
 from lib.decide.case import reused
 from lib.decide.layouts import Pool, Split
 from lib.goodput import SLO
 from lib.hardware import A100_80GB, H100_SXM, H200, L40S, MI300X, PCIE_4, RDMA_400G
 from lib.models import GPT_OSS_120B, LLAMA_3_1_8B, NEMOTRON_3_NANO, QWEN2_5_7B
-from lib.roofline import Efficiency
 from lib.workload import Request
 
 GUIDE = Case(QWEN2_5_7B, L40S, poisson(0.4), SLO(ttft=2.0, itl=0.1), PCIE_4, tensor_parallel=1)
@@ -130,28 +142,117 @@ def test_a_goodput_does_not_depend_on_the_load_that_is_asked(rate):
 # ------------------------------------------------------------------ the margin
 
 
-def test_efficiencies_are_tried_a_fifth_off_and_by_the_typical_error(monkeypatch):
+def test_steps_are_tried_a_fifth_off_and_by_the_typical_error_and_copies_as_the_guides(monkeypatch):
     tried = []
+
+    def verdict(case, compared, look):
+        tried.append(case)
+        return questions.Verdict("other", layouts.Seen(0, 0, 0, 0, ()))
+
+    monkeypatch.setattr(margin, "verdict", verdict)
+    errors = {"first token": 1.3, "between tokens": 1.1}
     monkeypatch.setattr(
-        margin, "verdict", lambda case, plan: tried.append(case) or questions.Verdict("", None)
+        margin, "typical", lambda case, phase: measured.Error(errors[phase], 2, 9, ("x",), "dense models")
     )
-    monkeypatch.setattr(margin, "model_error", lambda model, gpu: (1.25, "x"))
-    names = [stress.name for stress in margin.stresses(GUIDE, questions.Plan((), Split(1, 1, 1, 1)))]
-    compute = [case.reached.compute / GUIDE.reached.compute for case in tried]
-    assert compute == pytest.approx([0.8, 1.2, 0.8, 1.0])
-    assert names[2] == "all steps 1.25 times as long, this book's typical error"
-    assert tried[3].handoff_s == GUIDE.wire * margin.wire_factor()
-    perfect = margin.scaled(replace(GUIDE, efficiency=Efficiency(0.9, 0.5, 0.001)), 1.2).reached
-    assert (perfect.compute, perfect.bandwidth, perfect.overhead) == (1.0, pytest.approx(0.6), 0.001)
+    plan, end = (
+        questions.Plan((), Split(1, 1, 1, 1)),
+        questions.Verdict("own", layouts.Seen(1, 0, 0, 0, ())),
+    )
+    names = [stress.name for stress in margin.stresses(GUIDE, plan, layouts.Look(GUIDE), end)]
+    assert names == [
+        "steps at 0.8 times the speed",
+        "steps at 1.2 times the speed",
+        "prompts 1.30 and answers 1.10 times as long, this book's typical error",
+        "handoff 69 times the wire, 1.3 s, as the guide's",
+    ]
+    assert {case.longer for case in tried} == {
+        (1.3, 1.25),
+        (1.25, 1.25),
+        (1.3, 1.1),
+        (1 / 1.2, 1 / 1.2),
+        (1, 1),
+    }
+    assert tried[-1].handoff_s == GUIDE.wire * margin.wire_factor()
 
 
-def test_a_time_is_reached_by_one_prompt_and_by_one_stream():
-    one = margin.reached(LLAMA_3_1_8B, L40S, 4096, 1.0, 0.05)
-    two = margin.reached(LLAMA_3_1_8B, L40S, 4096, 0.5, 0.05, tensor_parallel=2)
+def test_what_follows_from_what_was_seen_is_not_played_again():
+    """One pool that keeps its targets with the longest steps keeps them with all that are shorter."""
+    calm = replace(GUIDE, load=poisson(0.02), slo=SLO(ttft=20, itl=2.0))
+    compared = questions.plan(calm)
+    look = layouts.Look(calm)
+    found = questions.verdict(calm, compared, look)
+    with pytest.MonkeyPatch.context() as patch:
+        played = []
+        patch.setattr(
+            margin, "verdict", lambda case, *rest: played.append(case) or questions.verdict(case, *rest)
+        )
+        assert {stress.recommendation for stress in margin.stresses(calm, compared, look, found)} == {
+            questions.STAY
+        }
+    assert len(played) == 2  # the longest steps, and shorter ones; the copies are nobody's
+
+
+@pytest.mark.parametrize("row", [0, 4, 5, 6])
+def test_the_margin_says_what_playing_all_of_it_says(row):
+    """What is inferred is what comes of playing each stress by itself."""
+    case = ROWS[row].case
+    compared, look = questions.plan(case), layouts.Look(case)
+    found = questions.verdict(case, compared, look)
+    errors = [margin.typical(case, phase).median for phase in ("first token", "between tokens")]
+    cases = [margin.longer(case, by, by) for by in (1.25, 1 / 1.2)] + [margin.longer(case, *errors)]
+    alone = [questions.verdict(other, compared, layouts.Look(other)).recommendation for other in cases]
+    assert [stress.recommendation for stress in margin.stresses(case, compared, look, found)] == alone
+
+
+# ------------------------------------------------------------------ prices
+
+TIMED = Timed(4096, 1.0, 0.05)
+
+
+@pytest.mark.parametrize("price", PRICES)
+def test_an_engine_takes_as_long_as_was_timed_on_it(price):
+    one = layouts.engine(replace(GUIDE, price=price, timed=TIMED), 1)
+    alone = prices.alone(one, TIMED.prompt)
+    assert one.step_seconds((), 1, TIMED.prompt + 1) == pytest.approx(TIMED.decode_s, rel=1e-3)
+    if price == prices.KERNELS:
+        assert alone == pytest.approx(TIMED.prefill_s)
+    else:  # a prompt in steps of its own, each of which reads the weights
+        assert TIMED.prefill_s == pytest.approx(one.step_seconds(((TIMED.prompt, 0),)), rel=1e-3)
+
+
+def test_a_step_of_both_is_scaled_in_parts():
+    plain = layouts.engine(GUIDE, 1)
+    longer = layouts.engine(margin.longer(GUIDE, 2.0, 3.0), 1)
+    answers, both = plain.step_seconds((), 4, 4000), plain.step_seconds(((512, 0),), 4, 4000)
+    assert longer.step_seconds(((512, 0),), 4, 4000) == pytest.approx(3 * answers + 2 * (both - answers))
+    assert longer.step_seconds(((512, 0),)) == pytest.approx(2 * plain.step_seconds(((512, 0),)))
+
+
+@given(st.integers(1, 60), st.integers(1, 30_000), st.integers(1, 50), st.floats(0.5, 2), st.floats(0.5, 2))
+@settings(deadline=None, max_examples=50)
+def test_steps_in_a_row_are_those_that_are_asked_one_by_one(batch, more, steps, prompts, answers):
+    for model, gpu in ((QWEN2_5_7B, L40S), (GPT_OSS_120B, H200)):
+        case = replace(GUIDE, model=model, gpu=gpu)
+        one = layouts.engine(margin.longer(case, prompts, answers), 1)
+        run = one.price.answers_on(one)(batch, batch + more, steps)
+        assert run == [one.step_seconds((), batch, batch + more + batch * step) for step in range(steps)]
+
+
+def test_what_was_timed_is_no_faster_than_the_peak():
+    one = prices.reached(LLAMA_3_1_8B, L40S, TIMED)
+    two = prices.reached(LLAMA_3_1_8B, L40S, TIMED._replace(prefill_s=0.5, tensor_parallel=2))
     assert two.compute == pytest.approx(one.compute, rel=1e-3)
     assert two.bandwidth == pytest.approx(one.bandwidth / 2, rel=1e-3)
-    with pytest.raises(ValueError, match=r"prefill_s=0\.001"):
-        margin.reached(LLAMA_3_1_8B, L40S, 4096, 0.001, 0.05)
+    for name, price in (("reached", prices.reached), ("factors", lambda *of: prices.factors(*of, 2048))):
+        with pytest.raises(ValueError, match=rf"{name}: prefill_s=0\.001"):
+            price(LLAMA_3_1_8B, L40S, TIMED._replace(prefill_s=0.001))
+    with pytest.raises(ValueError, match=r"timed: decode_s=0\.001"):
+        replace(GUIDE, timed=TIMED._replace(decode_s=0.001))
+
+
+def test_a_price_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="price='guess' is none; use one of kernels, roofline, review"):
+        replace(GUIDE, price="guess")
 
 
 # ------------------------------------------------------------------ questions and words
@@ -161,7 +262,7 @@ def test_a_time_is_reached_by_one_prompt_and_by_one_stream():
 @given(st.floats(0.1, 1.3), st.sampled_from([SLO(2, itl=0.1), SLO(1, tpot=0.03)]), st.floats(0.01, 1.5))
 def test_copies_that_take_no_time_are_never_worse(rate, slo, handoff):
     case = replace(GUIDE, load=poisson(rate), slo=slo, handoff_s=handoff)
-    found = questions.verdict(case, questions.plan(case), through=True)
+    found = questions.verdict(case, questions.plan(case), layouts.Look(case, 0.1), through=True)
     assert found.free.share >= found.apart.share
 
 
@@ -201,7 +302,7 @@ def test_milliseconds_of_the_command_line_are_seconds_to_decide():
     case = command.asked(command.parser().parse_args([*given, "--prefill-ms", "700", "--decode-ms", "22.5"]))
     assert case.slo == SLO(2.0, tpot=0.03, itl=0.1, gap=0.2)
     assert case.cpu_s_per_request == 0.25
-    assert case.efficiency == margin.reached(QWEN2_5_7B, L40S, 8192, 0.7, 0.0225)
+    assert case.timed == Timed(8192, 0.7, 0.0225)
 
 
 # ------------------------------------------------------------------ the guide's table

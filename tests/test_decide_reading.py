@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.decide import command, margin, reading
+from lib.decide import Timed, command, reading
 from lib.decide.command import main
-from lib.hardware import L40S
-from lib.models import QWEN2_5_7B
 from lib.traffic import read
 
 TRACES = Path(__file__).parent / "traces"
@@ -23,9 +21,7 @@ BASE = ["--model", "qwen2.5-7b", "--gpu", "L40S", "--link", "PCIe 4.0", "--itl-m
 def asked(monkeypatch):
     """What `decide` is asked; it is not played."""
     kept = {}
-    monkeypatch.setattr(
-        command, "decide", lambda case, tell: kept.update(load=case.load, efficiency=case.efficiency)
-    )
+    monkeypatch.setattr(command, "decide", lambda case, tell: kept.update(load=case.load, timed=case.timed))
     monkeypatch.setattr(command, "report", lambda case, advice: "Answer")
     return kept
 
@@ -35,7 +31,7 @@ def test_a_time_of_a_prompt_is_that_of_the_recordings_mean(asked):
     assert main([*BASE, "--trace", str(trace), "--prefill-ms", "400", "--decode-ms", "22.5"]) == 0
     mean = round(read(trace).prompt)
     assert mean == 903
-    assert asked["efficiency"] == margin.reached(QWEN2_5_7B, L40S, mean, 0.4, 0.0225)
+    assert asked["timed"] == Timed(mean, 0.4, 0.0225)
 
 
 def test_a_recording_calibrates_where_requests_ran_alone(asked, tmp_path, capsys):
@@ -46,9 +42,9 @@ def test_a_recording_calibrates_where_requests_ran_alone(asked, tmp_path, capsys
     (tmp_path / "result.json").write_text(json.dumps(result))
     given = [*BASE, "--trace", str(tmp_path / "result.json")]
     assert main(given) == 0
-    assert asked["efficiency"] is None
+    assert asked["timed"] is None
     assert main([*given, "--calibrate"]) == 0
-    assert asked["efficiency"] == margin.reached(QWEN2_5_7B, L40S, 2000, 0.5, 0.03)
+    assert asked["timed"] == Timed(2000, 0.5, 0.03)
     assert "Measured there: TTFT p50 500 ms, p99 500 ms; mean gap p50 30 ms" in capsys.readouterr().out
 
 
@@ -57,7 +53,7 @@ def test_what_is_too_much_to_play_is_cut_to_a_window_and_said(asked, tmp_path, m
     assert main([*BASE, "--trace", str(TRACES / "azure_2023_conversation.csv")]) == 0
     assert len(asked["load"].sample) == 50
     printed = " ".join(capsys.readouterr().out.split())
-    assert "Played: the 50 requests in a row that arrived in the least time" in printed
+    assert "Looked at: the 50 requests in a row that arrived in the least time" in printed
     assert "of 200 (" in printed
 
 

@@ -30,13 +30,16 @@ def deployed(case, layout):
     return together(case, layout) if isinstance(layout, Pool) else apart(case, layout, case.copy)
 
 
+@pytest.mark.parametrize("price", ["roofline", "kernels"])
 @pytest.mark.parametrize(("case", "layout"), CASES, ids=range(len(CASES)))
-def test_four_times_the_horizon_changes_no_answer_and_no_share_by_more_than_it_said(case, layout):
+def test_four_times_the_horizon_changes_no_answer_and_no_share_by_more_than_it_said(case, layout, price):
+    case = replace(case, price=price)
     draw = partial(case.load.draw, case.load.rate)
     short = settle(deployed(case, layout), draw, case.slo, case.target, rough=0.1)
     count = 4 * len(short.trace)
     long = settle(deployed(case, layout), draw, case.slo, case.target, count, count)
-    assert short.steady
+    assert short.steady or len(short.trace) == MOST  # which says of itself that queues still grow
+    assert short.steady or price == "kernels"
     assert (short.share >= case.target) == (long.share >= case.target)
     assert abs(short.share - long.share) <= short.spread + long.spread
 

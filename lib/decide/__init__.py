@@ -2,11 +2,12 @@
 
 `decide` asks first what starts and what lasts (`lib.capacity`), then plays the workload under vLLM's rules
 until its queues are steady (`lib.steady`), and walks the questions; `python -m lib.decide` does it from a
-command line, the form of the chapter in a browser. What the answer hangs on is tried as well: efficiencies,
-this book's typical errors, the handoff.
+command line, the form of the chapter in a browser. What the answer hangs on is tried as well: what steps
+take, this book's typical errors, the handoff.
 
-In the order of reading: `case` (what is asked), `layouts` (what there is), `questions`, `margin` (what would
-change the answer), here (the answer); then `table` (the guide's), `words`, `reading` and `command`.
+In the order of reading: `case` (what is asked), `prices` (of a step), `layouts` (what there is), `questions`,
+`margin` (what would change the answer), here (the answer); then `table` (the guide's), `words`, `reading` and
+`command`.
 """
 
 from collections.abc import Callable
@@ -14,12 +15,26 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from lib.decide.case import Case, Load, poisson, recorded
-from lib.decide.layouts import Fewest, Option, fewest, left_for_copies, option
-from lib.decide.margin import COPY, Stress, reached, stresses
+from lib.decide.layouts import ROUGH, Fewest, Look, Option, fewest, left_for_copies, option
+from lib.decide.margin import COPY, Stress, stresses
+from lib.decide.prices import PRICES, Longer, Timed, reached
 from lib.decide.questions import MEASURE, Fork, Plan, also, forks, plan, reason, verdict
 from lib.decide.table import GUIDES_BOX, ROWS
 
-__all__ = ["GUIDES_BOX", "ROWS", "Advice", "Case", "Load", "decide", "poisson", "reached", "recorded"]
+__all__ = [
+    "GUIDES_BOX",
+    "PRICES",
+    "ROWS",
+    "Advice",
+    "Case",
+    "Load",
+    "Longer",
+    "Timed",
+    "decide",
+    "poisson",
+    "reached",
+    "recorded",
+]
 
 Tell = Callable[[float, str], None]  # the share that is done, and what is next
 
@@ -76,17 +91,18 @@ def answer(case: Case, tell: Tell) -> Advice:
     tell(0.0, "the best split")
     compared = plan(case)
     tell(0.2, "one pool and two")
-    found = verdict(case, compared, through=True)
-    limit = left_for_copies(case, compared.split) if compared.split else None
-    tell(0.35, "how much load each stands")
+    look = Look(case, ROUGH)
+    found = verdict(case, compared, look, through=True)
     own, two = compared.pools[0], compared.split
-    collocated = option(case, own)
-    other = option(case, found.other[0]) if found.other else None
-    disaggregated = option(case, two) if two else None
+    limit = left_for_copies(case, look(two, 0.0)) if two else None
+    tell(0.35, "how much load each stands")
+    collocated = option(case, own, found.together)
+    other = option(case, *found.other) if found.other else None
+    disaggregated = option(case, two, look(two)) if two else None
     tell(0.6, "how few GPUs would do")
-    needed = fewest(case, found.other[0] if found.other else own, two)
+    needed = fewest(case, found.other[0] if found.other else own, two, look)
     tell(0.8, "what would change the answer")
-    tried = stresses(case, compared)
+    tried = stresses(case, compared, look, found)
     moved = tuple(stress for stress in tried if stress.recommendation != found.recommendation)
     measure = tuple(dict.fromkeys(stress.measure for stress in moved))
     if found.recommendation == MEASURE:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import floor, fsum, log, sqrt
 
-from lib import calibration, capacity, checks, workload
+from lib import capacity, checks, workload
+from lib.decide.prices import AS_PRICED, KERNELS, PRICES, Longer, Timed, checked
 from lib.goodput import SLO
 from lib.hardware import GPU, Link
 from lib.kv_cache import transfer_time
 from lib.models import Model
-from lib.roofline import Efficiency
 from lib.steady import MOST
 from lib.workload import Request
 
@@ -38,13 +38,15 @@ class Load:
         return self.draw(self.rate, self.recorded or MOST)
 
 
+@lru_cache(maxsize=64)
 def poisson(
     rate: float, prompt: int = 8192, output: int = 256, spread: float = 0.0, hit_rate: float = 0.0
 ) -> Load:
     """Return a load that arrives at random, with lengths in tokens that have these means.
 
     `spread` is their standard deviation over their mean: 0, all alike; else lognormal, at least 1 token.
-    `hit_rate`: the share of each prompt that prefix caching need not compute, its last token apart.
+    `hit_rate`: the share of each prompt that prefix caching need not compute, its last token apart. Asked
+    alike, it is the same load, so that an answer that is known is found.
     """
     checks.positive("poisson", rate=rate)
     checks.counts("poisson", prompt=prompt, output=output)
@@ -123,7 +125,8 @@ class Case:
     - `cpu_s_per_request`: CPU time around the engine (template, tokens, parsers); None: not asked.
     - `new_tokens`: what a turn adds to its history, on average; None: prompts have no history.
     - `history_can_change`: whether a template or a harness may edit earlier turns.
-    - `efficiency`: as measured (see `margin.reached`); None: the GPU's, from `calibration`.
+    - `price`: of a step, one of `prices.PRICES`. `timed`: what was timed on one of the engines, which the
+      price then takes as long as. `longer`: how many times as long all steps take, for a margin.
 
     ValueError where no engine would start so, and where parts contradict each other.
     """
@@ -142,7 +145,9 @@ class Case:
     cpu_s_per_request: float | None = None
     history_can_change: bool = False
     new_tokens: int | None = None
-    efficiency: Efficiency | None = None
+    price: str = KERNELS
+    timed: Timed | None = None
+    longer: Longer = AS_PRICED
     target: float = 0.9
     price_per_gpu_hour: float | None = None
 
@@ -159,6 +164,8 @@ class Case:
         for name in ("handoff_s", "cpu_s_per_request", "price_per_gpu_hour"):
             if getattr(self, name) is not None:
                 checks.not_negative("decide", **{name: getattr(self, name)})
+        if self.price not in PRICES:
+            raise ValueError(f"decide: price={self.price!r} is none; use one of {', '.join(PRICES)}")
         if self.link is None and self.handoff_s is None:
             raise ValueError("decide: neither link nor handoff_s; give a link, or the handoff as measured")
         if max(request.output_tokens for request in self.load.sample) == 1:
@@ -179,6 +186,9 @@ class Case:
         for degree in (self.tensor_parallel, self.prefill_tensor_parallel, self.decode_tensor_parallel):
             if degree is not None:
                 capacity.starts("decide", self.model, self.gpu, degree, self.longest)
+        if self.timed is not None:
+            capacity.starts("timed", self.model, self.gpu, self.timed.tensor_parallel, self.timed.prompt + 1)
+            checked("timed", self.model, self.gpu, self.timed)
         if self.tensor_parallel is not None and self.gpus % self.tensor_parallel:
             raise ValueError(
                 f"decide: gpus={self.gpus} will not do for tensor_parallel={self.tensor_parallel}; use a "
@@ -217,11 +227,6 @@ class Case:
             degree for degree in asked
             if degree <= self.gpus and not capacity.refusal(self.model, self.gpu, degree, self.longest)
         )  # fmt: skip
-
-    @property
-    def reached(self) -> Efficiency:
-        """Efficiencies as measured, else as calibrated."""
-        return self.efficiency or calibration.efficiency(self.gpu)
 
     @property
     def wire(self) -> float:

@@ -7,16 +7,15 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from lib import checks, models, names
+from lib import capacity, checks, models, names
 from lib.decide import Case, decide, reading
-from lib.decide.margin import reached
+from lib.decide.prices import KERNELS, PRICES, Timed
 from lib.decide.questions import lasting
 from lib.decide.reading import number, whole
 from lib.decide.words import report
 from lib.goodput import SLO
 from lib.hardware import GPU, GPUS, LINKS, Link
 from lib.models import MODELS, Model
-from lib.roofline import Efficiency
 from lib.simulator import percentile
 from lib.traffic import Traffic
 from lib.traffic.cells import PER_SECOND
@@ -46,12 +45,10 @@ def read_link(wanted: str) -> Link:
     return Link(f"{speed:g} Gb/s", speed * 1e9 / 8)
 
 
-def read_efficiency(
-    arguments: argparse.Namespace, model: Model, gpu: GPU, found: Traffic | None
-) -> Efficiency | None:
-    """Return the efficiencies of the times that were measured; None if none were."""
+def read_timed(arguments: argparse.Namespace, model: Model, gpu: GPU, found: Traffic | None) -> Timed | None:
+    """Return what was timed, on the smallest engine that starts unless one is asked for; None if nothing."""
     times = reading.read_times(arguments, found)
-    return times and reached(model, gpu, *times, arguments.tensor_parallel or 1)
+    return times and Timed(*times, arguments.tensor_parallel or capacity.smallest(model, gpu, times[0] + 1))
 
 
 def heard(found: Traffic) -> str:
@@ -103,6 +100,12 @@ def parser() -> argparse.ArgumentParser:
     add("--prefill-ms", type=number, help="measured: a mean prompt alone")
     add("--decode-ms", type=number, help="measured: a decode step of one stream with that context")
     add("--cpu-ms-per-request", type=number, help="CPU time around the engine")
+    add(
+        "--steps",
+        choices=PRICES,
+        default=KERNELS,
+        help="what a step takes: the sum of its kernels, or a roofline, calibrated or the review's (kernels)",
+    )
     add("--price", type=number, help="of a GPU, an hour")
     add("--progress", action="store_true", help="say how far it is, even where nobody looks")
     return made
@@ -160,7 +163,8 @@ def asked(arguments: argparse.Namespace, found: Traffic | None = None) -> Case:
         cpu_s_per_request=None if cpu is None else cpu / 1e3,
         history_can_change=arguments.history_can_change,
         new_tokens=arguments.new_tokens,
-        efficiency=read_efficiency(arguments, model, gpu, found),
+        price=arguments.steps,
+        timed=read_timed(arguments, model, gpu, found),
         target=arguments.target,
         price_per_gpu_hour=arguments.price,
     )
@@ -168,7 +172,7 @@ def asked(arguments: argparse.Namespace, found: Traffic | None = None) -> Case:
 
 def in_options(message: str) -> str:
     """Return a refusal with options for the names of arguments: --tensor-parallel 3 for tensor_parallel=3."""
-    said = re.sub(r"\b(decide|poisson|SLO|Load|reached): ", "", message)
+    said = re.sub(r"\b(decide|poisson|SLO|Load|timed): ", "", message)
     for argument, option in OPTIONS.items():
         said = re.sub(rf"\b{argument}=", f"{option} ", said)
     return re.sub(r"\b(\w+_\w+)=", lambda found: reading.flag(found[1]) + " ", said)

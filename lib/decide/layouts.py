@@ -1,17 +1,19 @@
 """The layouts, under vLLM's rules and defaults: what they do at a load, and how much they stand."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from math import ceil, floor, inf, log
 from typing import NamedTuple
 
 from lib import capacity, parallelism
 from lib.capacity import Busy
 from lib.decide.case import Case, Load
+from lib.decide.prices import alone, priced
 from lib.goodput import SLO, met
 from lib.hardware import A100_80GB, GPU, Link
-from lib.roofline import step_time
 from lib.scheduler import vllm
 from lib.simulator import (
     Collocated,
@@ -23,7 +25,7 @@ from lib.simulator import (
     least_loaded,
     percentile,
 )
-from lib.steady import MOST, settle
+from lib.steady import FIRST, MOST, settle
 
 GIB = 2**30
 ROUGH = 0.1  # to what a share is known that is shown
@@ -32,7 +34,7 @@ SMALL_STEPS = (512, 256)  # token budgets to try before a split
 NEAR = 8  # splits that are played, of those that their capacity is best for
 SEARCHED = 256  # requests at most, where a rate or a number of GPUs is searched
 FINE = 1.1  # between two rates that are told apart
-PRICE = step_time
+RISE = 1.3  # of the load, where splits are told apart
 
 
 class Pool(NamedTuple):
@@ -62,6 +64,10 @@ class Split(NamedTuple):
         )
 
 
+Sight = tuple[Pool | Split, bool]  # a layout, and whether its copies take no time
+Known = Callable[[Pool | Split, bool], "Seen | None"]
+
+
 def default_limits(gpu: GPU) -> tuple[int, int]:
     """Return vLLM's token budget and its limit of requests at once on such a GPU (`vllm serve`, 0.33.0)."""
     if gpu.memory >= 160 * GIB:
@@ -74,17 +80,18 @@ def default_limits(gpu: GPU) -> tuple[int, int]:
 def engine(case: Case, degree: int, budget: int | None = None) -> Engine:
     """Return one engine of the case, with vLLM's rules and defaults, or another token budget."""
     tokens, seqs = default_limits(case.gpu)
+    price, efficiency = priced(case.price, case.model, case.gpu, case.timed, case.longer, tokens)
     return Engine(
         case.model,
         case.gpu,
         tensor_parallel=degree,
         token_budget=budget or tokens,
         max_num_seqs=min(seqs, budget or seqs),
-        price=PRICE,
-        efficiency=case.reached,
         policy=vllm,
         asynchronous=True,
         link=parallelism.interconnect(case.gpu, degree) if degree > 1 else None,
+        price=price,
+        efficiency=efficiency,
     )
 
 
@@ -145,31 +152,44 @@ class Seen:
 
 
 def seen(
-    case: Case, deployment: Deployment, rate: float | None = None, count: int = MOST, rough: float = 1.0
+    case: Case,
+    deployment: Deployment,
+    rate: float | None = None,
+    count: int = MOST,
+    rough: float = 1.0,
+    first: int = FIRST,
 ) -> Seen:
     """Return what a layout does at a rate: at the load's own if None. The last few are kept.
 
-    At most `count` requests are played; a share that is clear of the target is known to `rough`.
+    `first` to `count` requests are played; a share that is clear of the target is known to `rough`.
     """
-    return played(deployment, case.load, rate or case.load.rate, case.slo, case.target, count, rough)
+    rate = rate or case.load.rate
+    return played(deployment, case.load, rate, case.slo, case.target, count, rough, first)
 
 
 @lru_cache(maxsize=32)
 def played(
-    deployment: Deployment, load: Load, rate: float, slo: SLO, target: float, count: int, rough: float
+    deployment: Deployment,
+    load: Load,
+    rate: float,
+    slo: SLO,
+    target: float,
+    count: int,
+    rough: float,
+    first: int,
 ) -> Seen:
     """Return the same of a deployment and a load by themselves."""
     pools = busy(deployment, load, rate)
     if any(pool.overloaded for pool in pools):
         return Seen(0.0, 0.0, 0.0, 0.0, pools)
-    found = settle(deployment, partial(load.draw, rate), slo, target, count, rough=rough)
+    found = settle(deployment, partial(load.draw, rate), slo, target, count, first, rough)
     trace, (start, end) = found.trace, found.judged
     rows = slice(start, end)
     gaps = gaps_alone(slo)
-    first = met(trace, SLO(slo.ttft))[rows] if slo.ttft is not None else [True]
+    soon = met(trace, SLO(slo.ttft))[rows] if slo.ttft is not None else [True]
     rest = met(trace, gaps)[rows] if gaps else [True]
     return Seen(
-        found.share, found.spread, sum(first) / len(first), sum(rest) / len(rest), pools, found.steady, trace,
+        found.share, found.spread, sum(soon) / len(soon), sum(rest) / len(rest), pools, found.steady, trace,
         found.judged,
     )  # fmt: skip
 
@@ -181,27 +201,87 @@ def gaps_alone(slo: SLO) -> SLO | None:
 
 
 def passes(case: Case, deployment: Deployment, rate: float | None = None, count: int = SEARCHED) -> bool:
-    """Return whether enough requests keep the targets."""
+    """Return whether enough requests keep the targets; not played where not even requests alone would."""
+    if unhurried(deployment, case.load, case.slo) < case.target - ROUGH:
+        return False
     return seen(case, deployment, rate, count).share >= case.target
 
 
-def left_for_copies(case: Case, split: Split) -> float | None:
+@lru_cache(maxsize=256)
+def unhurried(deployment: Deployment, load: Load, slo: SLO) -> float:
+    """Return the share of a load's requests that would keep the targets with nobody beside them: at most.
+
+    Of a sample. First tokens are late by their prompt's steps and the copy; no gap is shorter than the first.
+    """
+    first, last = deployment.pools[0].engine, deployment.pools[-1].engine
+    steps = [limit for limit in (slo.tpot, slo.itl, slo.gap) if limit is not None]
+
+    @cache
+    def keeps(prompt: int, cached: int, streams: bool) -> bool:
+        if streams and steps and last.step_seconds((), 1, prompt + 1) > min(steps):
+            return False
+        ttft = alone(first, prompt, cached) + deployment.way.seconds(last.model, prompt)
+        return slo.ttft is None or ttft <= slo.ttft
+
+    rows = capacity.drawn(load.sample)
+    kept = [keeps(row.prompt_tokens, row.cached, row.output_tokens > 1) for row in rows]
+    return sum(kept) / len(kept)
+
+
+class Look:
+    """What layouts do at the load of a case, each played once: `look(layout)`, `look(split, copy)`.
+
+    `rough`: to what shares are known of layouts that are shown whatever they do. `known`: what need not be
+    played.
+    """
+
+    def __init__(self, case: Case, rough: float = 1.0, known: Known | None = None) -> None:
+        self.case, self.rough, self.known = case, rough, known or nothing_known
+        self.found: dict[Sight, Seen] = {}
+
+    def __call__(self, layout: Pool | Split, copy: float | Link | None = None) -> Seen:
+        """Return what a layout does; without a `copy` of its own a split has the case's."""
+        sight = layout, copy == 0
+        if sight not in self.found:
+            self.found[sight] = self.known(*sight) or self.play(layout, copy)
+        return self.found[sight]
+
+    def play(self, layout: Pool | Split, copy: float | Link | None) -> Seen:
+        """Play it; a split without copies long enough to see how much time these may take."""
+        deployment = deployed(self.case, layout, copy)
+        if copy == 0:
+            return seen(self.case, deployment, first=SEARCHED)
+        small = isinstance(layout, Pool) and layout.budget
+        return seen(self.case, deployment, rough=1.0 if small else self.rough)
+
+
+def deployed(case: Case, layout: Pool | Split, copy: float | Link | None = None) -> Deployment:
+    """Return a layout as a deployment; without a `copy` of its own a split has the case's."""
+    if isinstance(layout, Pool):
+        return together(case, layout)
+    return apart(case, layout, case.copy if copy is None else copy)
+
+
+def nothing_known(layout: Pool | Split, free: bool) -> Seen | None:
+    """Return that nothing is known of a layout."""
+    return None
+
+
+def left_for_copies(case: Case, free: Seen) -> float | None:
     """Return how many seconds a copy may take, as a run without copies leaves them; about.
 
     The share that is asked still keeps its first tokens and gaps then. None: not even without a copy.
     Infinite: there is no target for first tokens.
     """
-    free = apart(case, split, 0.0)
-    if seen(case, free).share < case.target:
+    if free.share < case.target or free.trace is None:
         return None
     if case.slo.ttft is None:
         return inf
-    found = settle(free, partial(case.load.draw, case.load.rate), case.slo, first=MOST // 2)
     gaps = gaps_alone(case.slo)
-    calm = met(found.trace, gaps) if gaps else [True] * len(found.trace)
+    calm = met(free.trace, gaps) if gaps else [True] * len(free.trace)
     left = [
         case.slo.ttft - ttft if ok else -inf
-        for ttft, ok in list(zip(found.trace.ttft, calm, strict=True))[slice(*found.judged)]
+        for ttft, ok in list(zip(free.trace.ttft, calm, strict=True))[slice(*free.judged)]
     ]
     limit = sorted(left, reverse=True)[ceil(case.target * len(left)) - 1]
     return limit if limit >= 0 else None
@@ -249,21 +329,27 @@ def candidates(case: Case) -> Iterator[tuple[float, Split]]:
 def best_split(case: Case) -> Split | None:
     """Return the split that holds out longest as the load rises; None if there is none.
 
-    The load rises by 30 % at a time, and who does not do so much is not played. Copies take no time here:
-    what they cost is another question. Where none keeps the targets at the load, the one that keeps most.
+    The load rises by 30 % at a time, and who does not do so much is not played. Where the
+    one of most capacity keeps the targets at the load asked, it starts at half of what any of them does, and
+    falls back where none keeps up.
+    Copies take no time here: what they cost is another question. Where none keeps the targets at the load,
+    the one that keeps most.
     """
     found = splits(case)
     if len(found) < 2:
         return found[0] if found else None
-    best, rate = None, case.load.rate
-    shares: dict[Split, float] = {}
-    for split in found:
-        free = apart(case, split, 0.0)
-        shares[split] = seen(case, free, rate, SEARCHED).share
-        while shares[split] >= case.target:
-            best, rate = split, 1.3 * rate
-            shares[split] = seen(case, free, rate, SEARCHED).share
-    return best or max(found, key=lambda split: shares[split])
+    free = {split: apart(case, split, 0.0) for split in found}
+    most = max(highest(layout, case.load) for layout in free.values())
+    high = max(0, floor(log(most / 2 / case.load.rate, RISE)) if most > 2 * case.load.rate else 0)
+    levels = (high, high // 2, 0) if passes(case, free[found[0]]) else (0,)
+    for level in dict.fromkeys(levels):
+        best, rate = None, case.load.rate * RISE**level
+        for split, layout in free.items():
+            while passes(case, layout, rate):
+                best, rate = split, RISE * rate
+        if best:
+            return best
+    return max(found, key=lambda split: seen(case, free[split], None, SEARCHED).share)
 
 
 # ------------------------------------------------------------------ how much load, how few GPUs
@@ -275,6 +361,8 @@ def sustained(case: Case, deployment: Deployment) -> float:
     Looked for between a thousandth of what the deployment does at most and that, whatever load is asked;
     0 where not even a thousandth passes.
     """
+    if unhurried(deployment, case.load, case.slo) < case.target - ROUGH:
+        return 0.0
     top = highest(deployment, case.load)
     steps = smallest(0, lambda n: passes(case, deployment, top / FINE**n), floor(log(1000, FINE)))
     return 0.0 if steps is None else top / FINE**steps
@@ -308,11 +396,16 @@ class Fewest:
     two_floor: tuple[int, int] | None = None
 
 
-def fewest(case: Case, pool: Pool, split: Split | None) -> Fewest:
+def fewest(case: Case, pool: Pool, split: Split | None, look: Look) -> Fewest:
     """Return the fewest GPUs with which one pool and two keep the targets, with engines as these.
 
-    Of each, up to `AMPLE` times as many engines are tried as could keep up.
+    What `look` has seen is not played again. Of each, up to `AMPLE` times as many engines are tried as
+    could keep up.
     """
+
+    def keep(layout: Pool | Split) -> bool:
+        known = look.found.get((layout, False))
+        return known.share >= case.target if known else passes(case, deployed(case, layout))
 
     def floors(deployment: Deployment) -> list[int]:
         return [found.floor for found in busy(deployment, case.load, case.load.rate)]
@@ -321,20 +414,19 @@ def fewest(case: Case, pool: Pool, split: Split | None) -> Fewest:
         return smallest(gpus // degree, enough, AMPLE * gpus // degree)
 
     (alone,) = floors(together(case, pool))
-    found = least(alone, pool.degree, lambda n: passes(case, together(case, pool._replace(engines=n))))
+    found = least(alone, pool.degree, lambda n: keep(pool._replace(engines=n)))
     one = pool._replace(engines=found) if found else None
     if split is None:
         return Fewest(one, alone)
     prefill, decode = floors(apart(case, split, case.copy))
 
-    def keep(n_prefill: int, n_decode: int) -> bool:
-        sized = split._replace(n_prefill=n_prefill, n_decode=n_decode)
-        return passes(case, apart(case, sized, case.copy))
+    def sized(n_prefill: int, n_decode: int) -> Split:
+        return split._replace(n_prefill=n_prefill, n_decode=n_decode)
 
     ample = 2 * decode // split.decode_degree
-    n_prefill = least(prefill, split.prefill_degree, lambda n: keep(n, ample))
-    n_decode = least(decode, split.decode_degree, lambda n: keep(n_prefill, n)) if n_prefill else None
-    two = split._replace(n_prefill=n_prefill, n_decode=n_decode) if n_prefill and n_decode else None
+    n_prefill = least(prefill, split.prefill_degree, lambda n: keep(sized(n, ample)))
+    n_decode = least(decode, split.decode_degree, lambda n: keep(sized(n_prefill, n))) if n_prefill else None
+    two = sized(n_prefill, n_decode) if n_prefill and n_decode else None
     return Fewest(one, alone, two, (prefill, decode))
 
 
@@ -368,10 +460,10 @@ class Option:
         return max(pool.share for pool in self.busy)
 
 
-def option(case: Case, layout: Pool | Split) -> Option:
-    """Return what a layout does at the load, and how much load it stands."""
-    deployment = together(case, layout) if isinstance(layout, Pool) else apart(case, layout, case.copy)
-    found, best = seen(case, deployment, rough=ROUGH), sustained(case, deployment)
+def option(case: Case, layout: Pool | Split, found: Seen) -> Option:
+    """Return what a layout does at the load, which is `found`, and how much load it stands."""
+    deployment = deployed(case, layout)
+    best = sustained(case, deployment)
     gpus = sum(pool.count * pool.engine.tensor_parallel for pool in deployment.pools)
     spent = gpus * (case.price_per_gpu_hour or 0) / 3600  # a second
     plain = Option(

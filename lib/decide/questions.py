@@ -9,17 +9,14 @@ from lib import capacity
 from lib.capacity import Busy
 from lib.decide.case import Case
 from lib.decide.layouts import (
-    ROUGH,
     Fewest,
+    Look,
     Pool,
     Seen,
     Split,
-    apart,
     best_split,
     engine,
     pools,
-    seen,
-    together,
 )
 from lib.parallelism import USABLE_MEMORY, room
 from lib.simulator import Engine
@@ -103,23 +100,26 @@ class Verdict:
     apart: Seen | None = None
     free: Seen | None = None
 
+    def late(self, case: Case) -> bool:
+        """Whether only first tokens are late in one pool as it is."""
+        return self.together.first < case.target <= self.together.rest
 
-def verdict(case: Case, compared: Plan, through: bool = False) -> Verdict:
-    """Return where the flow ends; `through`: having looked at two pools, whatever comes before."""
-    rough = ROUGH if through else 1.0
+
+def verdict(case: Case, compared: Plan, look: Look, through: bool = False) -> Verdict:
+    """Return where the flow ends; `look` says what a layout does at the load.
+
+    `through`: having looked at two pools, whatever comes before.
+    """
     own, *others = compared.pools
-    one = seen(case, together(case, own), rough=rough)
+    one = look(own)
     late = one.first < case.target <= one.rest
     other = split = free = None
     if one.share < case.target:
         tried = [pool for pool in others if not (late and pool.budget)]  # small steps hasten no first token
-        played = ((pool, seen(case, together(case, pool), rough=rough)) for pool in tried)
-        other = next(((pool, found) for pool, found in played if found.share >= case.target), None)
+        other = next(((pool, look(pool)) for pool in tried if look(pool).share >= case.target), None)
     calm = one.share >= case.target or other is not None
     if compared.split and (through or not calm):
-        split, free = (
-            seen(case, apart(case, compared.split, copy), rough=rough) for copy in (case.copy, 0.0)
-        )
+        split, free = look(compared.split), look(compared.split, 0.0)
         free = max(free, split, key=lambda found: found.share)
     if one.share >= case.target:
         end = STAY
@@ -185,7 +185,7 @@ def forks(case: Case, compared: Plan, found: Verdict, limit: float | None) -> It
     yield Fork(CALM, calm, kept, (7,))
     if not calm:
         one = found.together
-        late = one.first < case.target <= one.rest
+        late = found.late(case)
         parts = f"first tokens in time: {percent(one.first)}; gaps in time: {percent(one.rest)}"
         yield Fork(LATE, late, parts, (5,))
         if not late:

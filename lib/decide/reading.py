@@ -10,7 +10,7 @@ from lib import traffic, workload
 from lib.decide.case import Load, poisson, recorded
 from lib.traffic import Traffic
 
-MOST_REQUESTS = 20_000  # of a recording, that are played
+MOST_REQUESTS = 20_000  # of a recording, that are looked at; of these `steady.MOST` are played at most
 OWN = {"rate": "rate", "prompt": "prompts", "output": "answers", "spread": "lengths"}  # of a recording
 LARGEST = 1e12
 IN_ASCII = str.maketrans({
@@ -92,7 +92,7 @@ def _number(text: str, kind: Callable[[str], Number], what: str) -> Number:
 
 
 def read_traffic(arguments: argparse.Namespace) -> Traffic | None:
-    """Return the recording that the arguments name, or as much as is played; None where they name none.
+    """Return the recording that the arguments name, or as much as is looked at; None where they name none.
 
     ValueError where it cannot be read, and where an option contradicts it.
     """

@@ -4,11 +4,12 @@ import textwrap
 from collections.abc import Sequence
 from math import inf
 
-from lib.decide import Advice
+from lib.decide import Advice, prices
 from lib.decide.case import Case
 from lib.decide.layouts import Option, default_limits
-from lib.decide.margin import model_error
 from lib.decide.questions import enough, lasting, percent
+from lib.measured import typically
+from lib.steady import MOST
 
 WIDTH = 78
 
@@ -23,7 +24,7 @@ def understood(case: Case) -> list[str]:
     came = "arriving at random"
     if load.recorded:
         span = duration(rows[-1].arrival - rows[0].arrival)
-        came = f"{load.recorded:,} requests as recorded, over {span}, repeated"
+        came = f"{load.recorded:,} requests as recorded, over {span}, repeated; {played(load.recorded)}"
     degree = (
         f"{case.tensor_parallel} to an engine"
         if case.tensor_parallel
@@ -47,21 +48,37 @@ def assumed(case: Case) -> list[str]:
     said = [f"vLLM's defaults: steps of {tokens:,} tokens, {seqs:,} requests at once"]
     if not case.cached:
         said.append("no prompt finds anything in a cache")
-    if case.efficiency is None:
-        reached = case.reached
-        said.append(
-            f"steps reach {percent(reached.compute)} of the GPU's arithmetic and "
-            f"{percent(reached.bandwidth)} of its bandwidth, as calibrated"
-        )
+    said.append(priced(case))
     if case.handoff_s is None and case.link:
         said.append(f"{case.link.name} at its full rate, to each cache alone: {lasting(case.wire)} a prompt")
     return said
 
 
+def played(recorded: int) -> str:
+    """Return how many of a recording's requests are played, in words."""
+    if recorded <= MOST:
+        return f"played until queues are steady, {MOST:,} at most"
+    return f"lengths and rate are those of all, played are the first {MOST:,} at most"
+
+
+def priced(case: Case) -> str:
+    """Return what steps are taken to take, in a sentence."""
+    said = prices.SAID[case.price]
+    if case.timed and case.price == prices.KERNELS:
+        longer = prices.factors(case.model, case.gpu, case.timed, default_limits(case.gpu)[0])
+        return f"{said}, times {longer.prompts:.2f} for prompts and {longer.answers:.2f} for answers as timed"
+    if case.timed:
+        reached = prices.reached(case.model, case.gpu, case.timed)
+        return (
+            f"steps are one roofline, at the {percent(reached.compute)} of the GPU's arithmetic and "
+            f"{percent(reached.bandwidth)} of its bandwidth that were timed"
+        )
+    return said
+
+
 def typical(case: Case) -> str:
     """Return how far off the book's predictions are for the like of this, in a sentence."""
-    error, names = model_error(case.model, case.gpu)
-    return f"Typical error of this book's times for such models: {error:.2f} times off (median; {names})."
+    return typically(case.model, case.gpu, old=case.price != prices.KERNELS)
 
 
 def duration(seconds: float) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import fsum
+from math import fsum, inf
 from typing import Any, Protocol
 
 from lib import checks
@@ -15,7 +15,6 @@ from lib.models import Experts, Model
 from lib.roofline import out_of_window
 
 Chunks = Sequence[tuple[int, int]]  # (tokens, past) of each piece of a prompt
-SEEN = "seen"
 SCAN = 256  # tokens of a prompt between two passes over a state
 
 
@@ -37,7 +36,7 @@ COUNTED: dict[str, Counter] = {
     "tokens": lambda chunks, batch, context, window: batch + _tokens(chunks),
     "answers": lambda chunks, batch, context, window: batch,
     "requests": lambda chunks, batch, context, window: batch + len(chunks),
-    SEEN: lambda chunks, batch, context, window: min(context, batch * window) if window else context,
+    "seen": lambda chunks, batch, context, window: min(context, batch * window) if window else context,
     "queries": lambda chunks, batch, context, window: _tokens(chunks),
     "keys": lambda chunks, batch, context, window: _keys(chunks, window),
     "pairs": lambda chunks, batch, context, window: _pairs(chunks, window),
@@ -88,26 +87,10 @@ class Steps:
 
     def seconds(self, chunks: Chunks = (), batch: int = 0, context: int = 0) -> float:
         """Return the seconds of a step: the sum of `kernels`, to within rounding, in a tenth of the time."""
-        if batch and not chunks and context >= batch and self.runtime.recorded is None:
-            return self._answering(batch, context)
-        return self._added(self._counts(chunks, batch, context))
-
-    def _answering(self, batch: int, context: int) -> float:
-        """The seconds of a step without prompts: what the batch takes, once, and what answers see."""
-        if batch not in self._batches:
-            counts = self._counts((), batch, batch)
-            self._batches[batch] = self._added(
-                [0 if name == SEEN else many for (name, _), many in zip(self._needed, counts, strict=True)]
-            )
-        total = self._batches[batch]
-        for window, start, flop, fixed, byte in self._seen:
-            seen = min(context, batch * window) if window else context
-            computing, reading = seen * flop, fixed + seen * byte
-            total += start + (computing if computing > reading else reading)
-        return total
-
-    def _added(self, counts: Sequence[float]) -> float:
-        """The seconds of what is counted."""
+        if not chunks and 0 < batch <= context and self.runtime.recorded is None:
+            fixed, seen = self._answers.get(batch) or self._of_answers(batch)
+            return fixed + sum([(context if context < most else most) * each for most, each in seen])
+        counts = self._counts(chunks, batch, context)
         total, tokens = 0.0, counts[0]
         for place, start, each in self._sums:
             if many := counts[place]:
@@ -122,6 +105,55 @@ class Steps:
             operations = sum([number for place, number in self._operations if counts[place]])
             total += self._late(tokens, operations, total)
         return total + self.runtime.cpu
+
+    def answers(self, batch: int, context: int, steps: int) -> list[float]:
+        """Return the seconds of so many steps in a row without a prompt: each answer sees one token more."""
+        fixed, seen = self._answers.get(batch) or self._of_answers(batch)
+        if self.runtime.recorded is None and len(seen) == 1 and seen[0][0] == inf:
+            each = seen[0][1]
+            return [fixed + now * each for now in range(context, context + steps * batch, batch)]
+        if self.runtime.recorded is None and len(seen) == 2:  # some layers with a window
+            (most, one), (more, two) = seen
+            return [
+                fixed + ((now if now < most else most) * one + (now if now < more else more) * two)
+                for now in range(context, context + steps * batch, batch)
+            ]
+        return [self.seconds((), batch, context + step * batch) for step in range(steps)]
+
+    def _of_answers(self, batch: int) -> tuple[float, tuple[tuple[float, float], ...]]:
+        """What so many answers take, whatever they see; and what they see at most of it, seconds of each.
+
+        Nothing but speed: of a step without prompts, only what answers see grows from step to step.
+        """
+        seen = {window: [0.0] for name, window in self._needed if name == "seen"}
+        counts = [count((), batch, 0, window) for count, window in self._counters]
+        total = self.runtime.cpu
+        for place, start, each in self._sums:
+            name, window = self._needed[place]
+            if name == "seen":
+                total += start
+                seen[window].append(each)
+            elif many := counts[place]:
+                total += start + many * each
+        for place, start, flop, fixed, byte in self._products:
+            name, window = self._needed[place]
+            if name == "seen":
+                total += start + fixed
+                seen[window].append(max(flop, byte))
+            elif many := counts[place]:
+                total += start + max(many * flop, fixed + many * byte)
+        for mixture, each in self._mixtures:
+            total += mixture.visited(batch) * each
+        found = total, tuple([
+            (inf if window is None else batch * window, fsum(each)) for window, each in seen.items()
+        ])  # fmt: skip
+        self._answers[batch] = found
+        return found
+
+    @cached_property
+    def _answers(self) -> dict[int, tuple[float, tuple[tuple[float, float], ...]]]:
+        """`_of_answers`, by batch."""
+        return {}
 
     def _counts(self, chunks: Chunks, batch: int, context: int) -> list[float]:
         """What is needed, in its order: tokens first."""
@@ -196,21 +228,6 @@ class Steps:
         return tuple(found)
 
     @cached_property
-    def _seen(self) -> tuple[tuple[int | None, float, float, float, float], ...]:
-        """Of what grows with the tokens that answers see: their window, and then as in `_products`."""
-        rows = [*((place, start, each, 0.0, 0.0) for place, start, each in self._sums), *self._products]
-        return tuple(
-            (self._needed[place][1], start, flop, fixed, byte)
-            for place, start, flop, fixed, byte in rows
-            if self._needed[place][0] == SEEN
-        )
-
-    @cached_property
-    def _batches(self) -> dict[int, float]:
-        """Seconds of what a batch takes whatever it sees, of batches met so far."""
-        return {}
-
-    @cached_property
     def _mixtures(self) -> tuple[tuple[Experts, float], ...]:
         """Experts, and the seconds that one of them takes to read where it is visited."""
         return tuple(
@@ -243,9 +260,16 @@ class ByKernels:
 
     def seconds_on(self, engine: SetUp) -> Callable[[tuple[tuple[int, int], ...], int, int], float]:
         """Return the seconds of a step on that engine: of chunks, answers, and the answers' contexts."""
+        return self._steps(engine).seconds
+
+    def answers_on(self, engine: SetUp) -> Callable[[int, int, int], list[float]]:
+        """Return the seconds of steps in a row without a prompt: of answers, their contexts, steps."""
+        return self._steps(engine).answers
+
+    def _steps(self, engine: SetUp) -> Steps:
         degree = engine.tensor_parallel
         parallel = degree if self.expert_parallel else 1
-        return Steps(engine.model, engine.gpu, degree, parallel, self.runtime).seconds
+        return Steps(engine.model, engine.gpu, degree, parallel, self.runtime)
 
 
 def step_kernels(

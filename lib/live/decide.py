@@ -9,9 +9,10 @@ from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
-from lib import models, workload
-from lib.decide import Advice, Case, Load, margin, poisson, questions, recorded, words
+from lib import capacity, models, workload
+from lib.decide import Advice, Case, Load, Timed, poisson, questions, recorded, words
 from lib.decide import decide as advise
+from lib.decide.prices import KERNELS, REVIEW, ROOFLINE
 from lib.decide.questions import QUESTIONS
 from lib.goodput import SLO
 from lib.live import (
@@ -30,12 +31,16 @@ from lib.live import (
     rule,
 )
 from lib.models import Model
-from lib.roofline import Efficiency
 
 ROWS = 2000  # requests of a recording, at most
 IN_A_LINK = 1500  # characters of a text, at most
 ABSENT = "# "  # what a link says in place of a longer one
 ANY, SAME = "any", "as above"
+STEPS = {
+    "the sum of its kernels": KERNELS,
+    "a roofline, calibrated": ROOFLINE,
+    "the review's roofline": REVIEW,
+}
 LAYOUTS = ("one pool", "other steps or engines", "two pools", "free copies")
 
 
@@ -75,6 +80,7 @@ LAYOUTS = ("one pool", "other steps or engines", "two pools", "free copies")
         Number("target", "Share of requests that must keep them", "%", 90, 1, 100),
     )),
     Group("What you measured", (
+        Choice("steps", "What a step takes", next(iter(STEPS)), tuple(STEPS)),
         Number("handoff", "Handoff of a mean prompt's cache", "ms", 1300, 0, 60_000, 100, zero="by the link"),
         Number("prefill", "A mean prompt alone", "ms", 0, 0, 600_000, 100, whole=False, zero="as calibrated"),
         Number("decode", "One decode step after it", "ms", 0, 0, 9999, 1, whole=False, zero="as calibrated"),
@@ -137,7 +143,7 @@ def beside(knob: str, **others: str) -> Iterator[None]:
         for name, other in others.items():
             label = next(known.label for known in decide.knobs if known.name == other)
             message = message.replace(f"{name}=", f"{label}: ")
-        raise Refused({place: message.removeprefix("decide: ").removeprefix("reached: ")}) from None
+        raise Refused({place: message.removeprefix("decide: ").removeprefix("timed: ")}) from None
 
 
 def read(asked: SimpleNamespace) -> tuple[Case, dict[str, str]]:
@@ -152,7 +158,7 @@ def read(asked: SimpleNamespace) -> tuple[Case, dict[str, str]]:
             pools[0], pools[1], asked.split or None,
             handoff_s=asked.handoff / 1e3 or None, cpu_s_per_request=asked.cpu / 1e3 or None,
             history_can_change=asked.history == "yes", new_tokens=asked.new or None,
-            efficiency=read_efficiency(asked, model, load), target=asked.target / 100,
+            price=STEPS[asked.steps], timed=read_timed(asked, model, load), target=asked.target / 100,
             price_per_gpu_hour=asked.price or None,
         )  # fmt: skip
     texts = {"config": short_config, "csv": short_csv}
@@ -204,8 +210,8 @@ def read_targets(asked: SimpleNamespace) -> SLO:
         return SLO(asked.ttft or None, **limits)
 
 
-def read_efficiency(asked: SimpleNamespace, model: Model, load: Load) -> Efficiency | None:
-    """Return the efficiencies of the times that were measured; None if none were."""
+def read_timed(asked: SimpleNamespace, model: Model, load: Load) -> Timed | None:
+    """Return what was timed, on the smallest engine that starts unless one is asked for; None if nothing."""
     if not asked.prefill and not asked.decode:
         return None
     if not asked.prefill or not asked.decode:
@@ -214,11 +220,9 @@ def read_efficiency(asked: SimpleNamespace, model: Model, load: Load) -> Efficie
         )
         raise Refused({missing: f"{label}: 0, but the other time is given; use both, or neither"})
     prompt = round(fmean(row.prompt_tokens for row in load.sample))
-    with beside("prefill", **ARGUMENTS):
-        return margin.reached(
-            model, GPU[asked.gpu], prompt, asked.prefill / 1e3, asked.decode / 1e3,
-            1 if asked.degree == ANY else int(asked.degree),
-        )  # fmt: skip
+    least = capacity.smallest(model, GPU[asked.gpu], prompt + 1)
+    degree = least if asked.degree == ANY else int(asked.degree)
+    return Timed(prompt, asked.prefill / 1e3, asked.decode / 1e3, degree)
 
 
 # ---- from an answer to a plot

@@ -7,6 +7,7 @@ from dataclasses import replace
 from lib.goodput import SLO, attainment
 from lib.hardware import L40S
 from lib.live import Answer, Choice, Number, calculates, line, points, rule
+from lib.measured import typically
 from lib.models import QWEN2_5_7B
 from lib.simulator import Collocated, Deployment, Disaggregated, Engine, percentile, simulate
 from lib.workload import poisson
@@ -50,6 +51,7 @@ def goodput(rate: float, ttft: float, limited: str, gap: int, transfer: int) -> 
             f"pair keep the promise, and {kept['P/D', rate]:.0f} % of a split one's.",
             f"The highest load shown at which at least 90 % do is {passing['collocated']:g} for the pair and "
             f"{passing['P/D']:g} for the split. One draw of {COUNT} requests a load; the chapter takes 5.",
+            typically(QWEN2_5_7B, L40S, old=True),
         ],
         "table": {
             "at this load": list(deployments),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lib import kv_cache
 from lib.live import GPU, LINK, MODEL, WIDTHS, Answer, Choice, Number, bars, calculates, rule, short, starts
+from lib.measured import typically
 from lib.parallelism import interconnect
 from lib.roofline import PUBLISHED
 from lib.simulator import Engine
@@ -40,6 +41,7 @@ def kv_handoff(model: str, tokens: int, gpu: str, gpus: str, link: str, sent: st
             f"{short(1e3 * compute)} ms, and copying it {short(1e3 * copy)} ms.",
             f"Sent {sent}, the copy makes the first token {short(1e3 * exposed[sent])} ms later: "
             f"{100 * exposed[sent] / compute:.1f} % of prefill's time.",
+            typically(network, chip, old=True, phases=("first token",)),
         ],
         "table": {
             "the cache leaves": list(exposed),

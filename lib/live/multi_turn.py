@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lib.live import GPU, LINK, MODEL, WIDTHS, Answer, Choice, Number, calculates, line, points, starts
+from lib.measured import typically
 from lib.parallelism import interconnect
 from lib.roofline import PUBLISHED
 from lib.simulator import Engine
@@ -42,6 +43,7 @@ def multi_turn(first: int, answer: int, message: int, model: str, gpu: str, gpus
             f"{one_way[4]:,.1f} ms in place of {together[4]:,.1f} ms.",
             f"Pulling the answer back would take {pull:,.2f} ms on a wire that carries nothing else, "
             f"computing it again takes {one_way[4] - together[4]:,.1f} ms.",
+            typically(network, chip, old=True, phases=("first token",)),
         ],
         "table": {
             "turn": TURNS,

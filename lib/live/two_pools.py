@@ -10,6 +10,7 @@ from typing import NamedTuple
 from lib import hardware, parallelism
 from lib.capacity import OVERLOADED
 from lib.live import GPU, MODEL, WIDTHS, Answer, Choice, Number, Refused, bars, calculates, short, unshared
+from lib.measured import typically
 from lib.models import Model
 from lib.roofline import Efficiency
 from lib.simulator import Engine
@@ -68,6 +69,7 @@ def two_pools(
             f"{count(gpus['answers'][least])} (TP{least}, {100 * answers[least].busy:.0f} % full). "
             "A promise for waiting times asks for more.",
             f"A first token is there soonest as TP{soonest}: after {short(1e3 * first[soonest])} ms.",
+            typically(network, chip, old=True),
         ],
         "table": {
             "a copy on": [

@@ -122,6 +122,7 @@ class Engine:
 Shapes = tuple[tuple[int, int], ...]  # (tokens, past) of each chunk of a step
 Chunks = tuple[tuple[int, int, int], ...]  # (request, tokens, past)
 Seconds = Callable[[Shapes, int, int], float]  # of a step: chunks, decodes, what these attend to together
+Answers = Callable[[int, int, int], list[float]]  # of steps in a row: decodes, what they attend to, steps
 
 
 class Price(Protocol):
@@ -133,6 +134,9 @@ class Price(Protocol):
     together; seconds, with everything in them that a step takes. `Engine(price=...)` takes it, and nothing
     else has to know of it. It must not depend on anything but these, since results are kept; and a step
     must not get shorter when its chunks or contexts get longer, which is what a run of steps relies on.
+
+    It may have `answers_on(engine)` as well: a function of a batch, its contexts and a number of steps that
+    follow each other without a prompt, which returns the same seconds as a list, only sooner.
     """
 
     def seconds_on(self, engine: Engine) -> Seconds:
@@ -189,6 +193,8 @@ class StepCost:
         """The engine's price of a step, each worked out once."""
         price = engine.price
         own = price.seconds_on if hasattr(price, "seconds_on") else ByWork(price).seconds_on
+        answers_on = getattr(price, "answers_on", None)
+        self.answers: Answers | None = answers_on(engine) if answers_on and not self.fixed else None
         return lru_cache(maxsize=1 << 15)(own(engine))
 
     def context(self, batch: int, own: int) -> int:
@@ -211,6 +217,8 @@ class StepCost:
         steps = fewer(steps, within, first)
         if steps == 1 or (self.fixed and not chunks):
             return [first] * steps
+        if self.answers and not chunks:
+            return self.answers(batch, context, steps)
         return [self.seconds(*self.later(chunks, batch, context, step)) for step in range(steps)]
 
 

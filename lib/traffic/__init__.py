@@ -249,7 +249,7 @@ def window(traffic: Traffic, count: int) -> Traffic:
     )
     rates = [f"{piece.rate:.3g} req/s" if piece.rate else "all at once" for piece in (part, traffic)]
     note = (
-        f"Played: the {count:,} requests in a row that arrived in the least time, {start + 1:,} to "
+        f"Looked at: the {count:,} requests in a row that arrived in the least time, {start + 1:,} to "
         f"{start + count:,} of {len(traffic):,} ({rates[0]}; all of them: {rates[1]})."
     )
     return replace(part, notes=(*traffic.notes, note))
