@@ -260,13 +260,13 @@ B300 = GPU(
 RTX_PRO_6000 = GPU(
     name="RTX PRO 6000",
     peak_flops=500e12,
-    bandwidth=1597e9,
+    bandwidth=1792e9,
     memory=96e9,
     fp8_flops=1000e12,
     fp4_flops=2000e12,
     host=PCIE_5,
     source="NVIDIA RTX PRO 6000 Blackwell Server Edition datasheet: 1, 2 and 4 PFLOP/s with sparsity in "
-    "bf16, FP8 and FP4; 1,597 GB/s",
+    "bf16, FP8 and FP4; 1,792 GB/s: NVIDIA aiconfigurator-core 0.12.0, systems/rtx_pro_6000_server.yaml",
 )
 MI325X = GPU(
     name="MI325X",

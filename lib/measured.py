@@ -2,7 +2,8 @@
 
 `compare()` sets every figure of `lib.measurements` beside two predictions: the old price (one roofline for a
 step) and the new one (a sum over kernels). They are worked out by `lib.predict`; because that takes minutes,
-they are kept in `lib/data/predictions.csv`, which `python -m lib.measured --write` makes again.
+they are kept in `lib/data/predictions.csv`, which `python -m lib.measured --write` makes again. `suspects()`
+says what each part of the new price does, alone and left out: kept in `suspects.csv`, made by `--suspects`.
 `typical_error` is what they say of a model on a GPU. `python -m lib.measured FILE.toml` predicts a file of
 measurements that nobody here has seen.
 """
@@ -11,8 +12,8 @@ import csv
 import io
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -27,6 +28,8 @@ from lib.models import Model
 from lib.predict import NEW, OLD, SEEDS, Parts, early, growth, model_of, predict
 
 FILE = "predictions.csv"
+OF_PARTS = "suspects.csv"
+PARTS = tuple(Parts.__dataclass_fields__)
 FIRST = (  # the nine benchmarks that the book's first prediction was of
     "guide-l40s-", "mooncake-sglang-a10-", "mooncake-vllm-h800", "llm-d-h200-", "mori-mi300x-",
     "distserve-blog-", "splitwise-a100-tp8", "splitwise-h100-tp8", "fabric-lib-",
@@ -134,10 +137,14 @@ def _plain(figure: Figure) -> str:
     return figure.path[0].replace("_lowest_", "_").replace("_highest_", "_")
 
 
-def fingerprint() -> str:
-    """Return what the kept predictions are of: the measurements, the kernels' constants, the models."""
-    folder = files("lib.data")
-    texts = [folder.joinpath(name).read_bytes() for name in ("kernels.toml", "models.json")]
+def fingerprint(instead: Mapping[str, bytes] | None = None) -> str:
+    """Return what the kept predictions are of: the measurements, the kernels' constants, the models.
+
+    `instead`: of a file in `lib/data`, another content.
+    """
+    folder, others = files("lib.data"), instead or {}
+    names = ("kernels.toml", "models.json")
+    texts = [others[name] if name in others else folder.joinpath(name).read_bytes() for name in names]
     inner = folder.joinpath("measurements")
     texts += [inner.joinpath(name).read_bytes() for name in sorted(file.name for file in inner.iterdir())]
     return sha256(b"\0".join(texts)).hexdigest()[:16]
@@ -174,6 +181,52 @@ def write(folder: Path, jobs: int = 2) -> None:
         every = list(measurements.measurements().values())
         lines = [line for found in pool.imap(_lines, every, chunksize=1) for line in found]
         _save(folder / FILE, ("measurement", "figure", "old", "new", "why"), lines)
+
+
+# ---------------------------------------------------------------------------------------- parts, one by one
+
+
+def variants() -> dict[str, Parts]:
+    """Return the old price with one part of the new one, and the new price without it: name -> parts."""
+    alone = {f"only {part}": replace(OLD, **{part: True}) for part in PARTS}
+    return alone | {f"without {part}": replace(NEW, **{part: False}) for part in PARTS}
+
+
+@cache
+def suspects() -> dict[str, tuple[float, ...]]:
+    """Return the factors under every variant, and under both whole prices, of the first nine benchmarks.
+
+    Of the same figures each, under one seed, the best first: "old", "new", "only kernels", "without kernels",
+    and so on for every part. A figure that a variant cannot play is infinitely far off.
+    """
+    measured = {(row.measurement.id, row.name): row.figure.measured for row in compare() if is_first(row)}
+    found: dict[str, list[float]] = {}
+    for line in _kept(OF_PARTS):
+        known = measured[line.pop("measurement"), line.pop("figure")]
+        for name, value in line.items():
+            found.setdefault(name, []).append(off(float(value) if value else None, known))
+    return {name: tuple(sorted(values)) for name, values in found.items()}
+
+
+def write_suspects(folder: Path, jobs: int = 2) -> None:
+    """Work out every variant for the first nine benchmarks, and keep them. It takes minutes."""
+    from multiprocessing import Pool  # which a browser does not have
+
+    first = dict.fromkeys(row.measurement.id for row in compare() if is_first(row) and row.tests)
+    every = [measurements.measurements()[name] for name in first]
+    with Pool(jobs) as pool:
+        lines = [line for found in pool.imap(_of_parts, every, chunksize=1) for line in found]
+        _save(folder / OF_PARTS, ("measurement", "figure", "old", "new", *variants()), lines)
+
+
+def _of_parts(one: Measurement) -> list[tuple[str, ...]]:
+    columns = [list(predictions(one, parts, SEEDS[:1])) for parts in (OLD, NEW, *variants().values())]
+    tests = [
+        (figure, [column[place][1] for column in columns])
+        for place, (figure, value, _) in enumerate(columns[1])
+        if value is not None and not figure.constant
+    ]
+    return [(one.id, "/".join(figure.path), *map(_short, values)) for figure, values in tests]
 
 
 def _save(path: Path, header: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
@@ -288,13 +341,17 @@ def report(every: Sequence[Measurement], refused: Sequence[str], parts: Parts = 
 
 
 USAGE = """usage: python -m lib.measured FILE.toml    predict a file in the form of lib/measurements.py
-       python -m lib.measured --write      work out lib/data/predictions.csv again"""
+       python -m lib.measured --write      work out lib/data/predictions.csv again
+       python -m lib.measured --suspects   work out lib/data/suspects.csv again"""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Return the exit status: 0, or 2 where the file cannot be read."""
     if list(arguments) == ["--write"]:
         write(Path(str(files("lib.data"))))
+        return 0
+    if list(arguments) == ["--suspects"]:
+        write_suspects(Path(str(files("lib.data"))))
         return 0
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print(USAGE, file=sys.stderr)
@@ -304,7 +361,8 @@ def main(arguments: Sequence[str]) -> int:
         every = measurements.read(arguments[0], refused)
     except (OSError, ValueError, RecursionError) as error:
         said = " ".join(str(error).split())
-        print(f"{arguments[0]}: {said}" if arguments[0] not in said else said, file=sys.stderr)
+        named = Path(arguments[0]).name in said
+        print(said if named else f"{arguments[0]}: {said}", file=sys.stderr)
         return 2
     for line in report(every, refused):
         print(line, flush=True)

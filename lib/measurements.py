@@ -21,6 +21,7 @@ The set-up, which is required unless a default is given:
     model = "Llama-3.1-70B"       # as in `lib.models` where it is there, without the precision
     precision = "fp8"             # of the weights: one of PRECISIONS
     cache_precision = "fp8"       # of the cache (default "bf16")
+    mxfp4 = "marlin"              # how experts in MXFP4 are computed, where not as usual: one of WAYS
     gpu = "H100 SXM"              # as in `lib.hardware`, one of OTHER_GPUS, or "unknown"
     engine = "vLLM"               # one of ENGINES
     version = "0.11.0"            # or "unknown"
@@ -74,7 +75,7 @@ What is known of how they may be used:
 
     taken = { prompt_tokens = "why" }   # fields that the source does not state; without (and with lengths of
                                         #   known spread) the set-up is known
-    chosen_late = ["prompt_tokens"]     # those of them that were chosen after a look at a miss
+    chosen_late = ["prompt_tokens"]     # fields that were chosen, or looked up, after a look at a miss
     constant = ["ttft_mean_ms/0"]       # figures that gave a constant of the model: no test of it
 """
 
@@ -92,6 +93,7 @@ from typing import Any
 
 from lib import loose
 from lib.hardware import GPUS
+from lib.kernels import WAYS
 
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp4", "nvfp4", "int8", "int4")
 ENGINES = ("vLLM", "SGLang", "TensorRT-LLM", "DistServe", "unknown")
@@ -101,8 +103,11 @@ OTHER_GPUS = ("H20",)
 GPU_NAMES = (*(gpu.name for gpu in GPUS), *OTHER_GPUS, "unknown")
 LOADS = ("rate", "streams", "batch", "offline", "highest_rate")
 MOST = 10**15
+CROWD = (
+    100_000  # streams, sequences of a batch, requests at one moment: more than anybody serves, or can play
+)
 FIGURE = re.compile(
-    r"(?P<what>(?:ttft|tpot|itl|tail|e2e)_(?:mean|min|max|p\d\d)|prefill|step|kv_transfer|pull|batch)"
+    r"(?P<what>(?:ttft|tpot|itl|tail|e2e)_(?:mean|min|max|p(?!00)\d\d)|prefill|step|kv_transfer|pull|batch)"
     r"(?P<over>_lowest|_highest)?_(?P<unit>ms|s)"
     r"|(?P<rate>requests|input_tokens|output_tokens|total_tokens)_per_s(?P<gpu>_per_gpu)?"
     r"|(?P<percent>met_percent)|(?P<growth>layer_(?:transfer|compute)_growth)"
@@ -175,6 +180,7 @@ class Setup:
     load: str
     amount: float
     cache_precision: str = "bf16"
+    mxfp4: str = ""
     output_tokens: Lengths = field(default=Lengths(1, 1, 1))
     shared: Pool | None = None
     prefill: Pool | None = None
@@ -257,7 +263,7 @@ def read(path: str | Path, refused: list[str] | None = None) -> list[Measurement
     Raise ValueError at the first that cannot be read; or, where a list `refused` is given, append there what
     is the matter with each and return the others.
     """
-    return parse(Path(path).read_text("utf8"), Path(path).name, refused)
+    return parse(Path(path).read_text("utf-8-sig"), Path(path).name, refused)
 
 
 def parse(text: str, file: str, refused: list[str] | None = None) -> list[Measurement]:
@@ -451,6 +457,7 @@ REQUIRED: dict[str, Callable[[Place, str, Any], Any]] = {
 }
 OPTIONAL: dict[str, Callable[[Place, str, Any], Any]] = {
     "cache_precision": one_of(*PRECISIONS),
+    "mxfp4": one_of(*WAYS),
     "output_tokens": lengths,
     **DEGREES,
     "prefill": pool,
@@ -517,7 +524,7 @@ def _measurement(at: Place, source: Source | None, entry: dict[str, Any]) -> Mea
     size = _size(at, told, given)
     points = tuple(_setup(at, _nth(told, index)) for index in range(size or 1))
     taken = _taken(at, entry.get("taken", {}))
-    late = _names(at, "chosen_late", entry.get("chosen_late", []), tuple(taken))
+    late = _names(at, "chosen_late", entry.get("chosen_late", []), tuple(taken | told))
     found = list(_figures(at, given, points, size))
     paths = tuple("/".join(figure.path) for figure in found)
     gave = _names(at, "constant", entry.get("constant", []), (*paths, *given))
@@ -568,6 +575,14 @@ def _setup(at: Place, told: dict[str, Any]) -> Setup:
     for name in ("arrivals", "burst"):
         if name in checked and load not in ("rate", "highest_rate"):
             raise at.error(name, told[name], f"leave it out: a load by {load} has none")
+    for name in ("streams", "batch", "burst", "instances"):
+        if isinstance(told.get(name), int) and told[name] > CROWD:
+            raise at.error(name, told[name], f"use at most {CROWD:,}")
+    if "mxfp4" in checked and checked["precision"] != "mxfp4":
+        raise at.error("mxfp4", told["mxfp4"], f"leave it out: precision={checked['precision']!r}")
+    shortest = checked["prompt_tokens"].low or checked["prompt_tokens"].mean
+    if checked.get("shared_tokens", 0) > shortest:
+        raise at.error("shared_tokens", told["shared_tokens"], f"use at most a prompt's {shortest:g} tokens")
     if load == "offline" and "requests" not in checked:
         raise at.error("requests", None, "say how many come at once")
     if load == "highest_rate" and "promise" not in checked:
@@ -607,7 +622,22 @@ def _figures(
         for index, item in enumerate(items):
             path = (name, str(index)) if isinstance(value, list) else (name,)
             about = points if over else (points[index],)
-            yield Figure(path, unit, number(at, "/".join(path), item), about)
+            printed = number(at, "/".join(path), item)
+            _suits(at, kind, printed, about)
+            yield Figure(path, unit, printed, about)
+
+
+def _suits(at: Place, kind: re.Match[str], value: Number, points: tuple[Setup, ...]) -> None:
+    """Refuse a figure that cannot be one of its set-up's."""
+    name = kind[0]
+    if kind["percent"] and value > 100:
+        raise at.error(name, value, "use a percentage of at most 100")
+    what = (kind["what"] or "").partition("_")[0]
+    for one in points:
+        if what in ("tpot", "itl", "tail") and one.output_tokens.mean <= 1:
+            raise at.error(name, value, "give output_tokens: an answer of one token has no time between two")
+        if what == "step" and one.load not in ("batch", "streams"):
+            raise at.error(name, value, "give a batch or streams: a step is of so many sequences")
 
 
 def _unit(kind: re.Match[str]) -> str:
@@ -629,5 +659,5 @@ def _names(at: Place, name: str, value: object, known: tuple[str, ...]) -> tuple
         raise at.error(name, value, "use a list of names")
     for item in value:
         if item not in known:
-            raise at.error(name, item, "use some of " + (", ".join(known) or "what taken lists"))
+            raise at.error(name, item, "use some of " + (", ".join(known)))
     return tuple(value)

@@ -20,7 +20,7 @@ from lib.goodput import SLO, attainment, goodput
 from lib.hardware import GPU, GPUS, PCIE_4, Link
 from lib.kernels import ByKernels, Runtime
 from lib.measurements import FIGURE, Lengths, Pool, Setup
-from lib.models import MODELS, Model, PerWeight, read
+from lib.models import MODELS, Latent, Model, PerWeight, read
 from lib.names import ALIASES, plain
 from lib.parallelism import interconnect, room
 from lib.roofline import Efficiency, prefill, step_time
@@ -63,6 +63,7 @@ class Parts:
     - `apart`: prompts in steps of their own, where an engine does that.
     - `wire`: RDMA at 87 % of its line rate.
     - `uneven`: whole experts on GPUs of their own, where a set-up has that.
+    - `copies`: heads of a cache that several GPUs hold, each of which sends them.
     - `late`: what was chosen after a look at a miss (`chosen_late` of a measurement).
     """
 
@@ -72,6 +73,7 @@ class Parts:
     apart: bool = True
     wire: bool = True
     uneven: bool = True
+    copies: bool = True
     late: bool = True
 
 
@@ -185,6 +187,7 @@ def rules(setup: Setup, gpu: GPU, year: str = "", parts: Parts = NEW) -> Rules:
         runtime = replace(runtime, recorded=24)  # the most streams of its CUDA graphs on such a card
     if not setup.graphs and parts.cpu:
         runtime = replace(runtime, recorded=0)
+    runtime = replace(runtime, mxfp4=setup.mxfp4)
     early = re.match(r"0\.([0-9]|1[0-3])\.", setup.version) is not None
     ahead = not past and not (setup.engine == "vLLM" and early)
     sequences = 2048 if setup.engine != "vLLM" else 1024 if wide and not past else 256
@@ -214,6 +217,8 @@ def engine(setup: Setup, pool: Pool, parts: Parts = NEW, year: str = "") -> Engi
     if pool.expert_parallel not in (1, degree):
         raise ValueError(f"expert_parallel={pool.expert_parallel} on {degree} GPUs is not modelled")
     model, gpu = model_of(setup.model, setup.precision, setup.cache_precision), gpu_of(setup.gpu)
+    if pool.expert_parallel > 1 and not model.experts:
+        raise ValueError(f"expert_parallel={pool.expert_parallel} will not do: {model.name} has no experts")
     own = rules(setup, gpu, year, parts)
     budget = setup.token_budget or own.token_budget
     if own.policy is separate and not setup.token_budget and old(setup, year, parts):
@@ -272,7 +277,7 @@ def deployment(setup: Setup, parts: Parts = NEW, year: str = "", seed: int = 0) 
 
 def early(setup: Setup, chosen_late: Sequence[str]) -> Setup:
     """Return the set-up without what was chosen after a look at a miss."""
-    plain_values: dict[str, Any] = {"burst": 1, "route": "in turn"}
+    plain_values: dict[str, Any] = {"burst": 1, "route": "in turn", "mxfp4": ""}
     for name in ("prompt_tokens", "output_tokens"):
         one: Lengths = getattr(setup, name)
         longest = one.high or one.mean
@@ -462,6 +467,15 @@ def highest(setup: Setup, parts: Parts = NEW, year: str = "") -> float:
     return found.rate
 
 
+def copies(model: Model, degree: int) -> float:
+    """Return how often a cache crosses whose heads are too few for so many GPUs: each GPU sends its own.
+
+    Latents are the same on all of them, and cross once.
+    """
+    latent = any(isinstance(mixer, Latent) for group in model.groups for mixer in group.mixers)
+    return 1.0 if latent else model.copies(degree)
+
+
 def alone(setup: Setup, name: str, parts: Parts = NEW, year: str = "") -> float | None:
     """Return the seconds of a step or a copy by itself; None for a figure that has to be played."""
     prompt, *_ = sizes(setup)
@@ -470,7 +484,8 @@ def alone(setup: Setup, name: str, parts: Parts = NEW, year: str = "") -> float 
         link = link_of(setup, parts)
         if not setup.link_bytes_per_s:
             raise ValueError("a transfer over a link whose rate is not given is not predicted")
-        return kv_cache.transfer_time(model, prompt, link)
+        sender = setup.pools[0].tensor_parallel if parts.copies else 1
+        return link.time(copies(model, sender) * kv_cache.size(model, prompt))
     one = engine(setup, setup.pools[-1], parts, year) if name.startswith(("step", "prefill")) else None
     if one is None:
         return None

@@ -205,3 +205,34 @@ def test_the_page_shows_the_median_of_all():
     record = (Path(__file__).parents[1] / "book" / "printed" / "measured.txt").read_text("utf8")
     assert f"{len(ROWS)} figures" in record
     assert f"| {median(factors(ROWS)):.2f} | " in record
+
+
+# ------------------------------------------------------------------ parts, one by one
+
+
+def test_every_part_is_tried_alone_and_left_out():
+    names = {f"{word} {part}" for word in ("only", "without") for part in measured.PARTS}
+    assert set(measured.suspects()) == {"old", "new"} | names
+    sizes = {len(factors) for factors in measured.suspects().values()}
+    assert sizes == {len([row for row in ROWS if measured.is_first(row) and row.tests])}
+
+
+def test_kept_variants_are_those_that_are_worked_out():
+    kept = {(line["measurement"], line["figure"]): line for line in measured._kept(measured.OF_PARTS)}
+    header = ("old", "new", *measured.variants())
+    for name in ("splitwise-h100-tp8", "mooncake-vllm-h800", "guide-l40s-split-first-token"):
+        for measurement, figure, *values in measured._of_parts(measurements.measurements()[name]):
+            assert [kept[measurement, figure][column] for column in header] == values
+
+
+def test_heads_that_several_gpus_keep_are_sent_by_each():
+    wide, few = predict.model_of("Qwen3-8B"), predict.model_of("Qwen3-235B-A22B")
+    assert [predict.copies(wide, degree) for degree in (1, 8)] == [1, 1]
+    assert [predict.copies(few, degree) for degree in (1, 4, 8)] == [1, 1, 2]
+    assert predict.copies(predict.model_of("DeepSeek-R1"), 8) == 1
+
+
+def test_experts_where_there_are_none_are_refused():
+    one = measurements.measurements()["mooncake-vllm-h800"].figures[0].setups[0]
+    with pytest.raises(ValueError, match="expert_parallel=8 will not do: Qwen3-8B BF16 has no experts"):
+        predict.engine(one, measurements.Pool(tensor_parallel=8, expert_parallel=8))

@@ -206,7 +206,10 @@ def test_a_file_is_read_from_a_path(tmp_path):
             "constant='tpot_mean_ms/0' will not do; use some of ttft_mean_ms/0",
         ),
         ({"taken": '{ gpus = "?" }'}, "s-one: gpus='?' will not do; is 'gpu' meant?"),
-        ({"chosen_late": '["gpu"]'}, "s-one: chosen_late='gpu' will not do; use some of what taken lists"),
+        (
+            {"chosen_late": '["link"]'},
+            "s-one: chosen_late='link' will not do; use some of model, precision, ",
+        ),
         ({"id": '"t-one"'}, "t-one: id='t-one' will not do; begin it with the source's id, 's'"),
         (
             {"prompt_tokens": "{ max = 8, share = nan }"},
@@ -215,6 +218,17 @@ def test_a_file_is_read_from_a_path(tmp_path):
         ({"requests": "1" + "0" * 400}, "will not do; use a whole number of at least 1"),
         ({"ttft_mean_ms": "[10, 1e-400]"}, "ttft_mean_ms/1=1E-400 will not do; use a finite number above 0"),
         ({"ttft_mean_ms": "[10, 1e400]"}, "ttft_mean_ms/1=1E+400 will not do; use a finite number above 0"),
+        ({"streams": "[4, 100001]"}, "s-one: streams=100001 will not do; use at most 100,000"),
+        ({"instances": "100001"}, "s-one: instances=100001 will not do; use at most 100,000"),
+        ({"mxfp4": '"cutlass"'}, "s-one: mxfp4='cutlass' will not do; use one of marlin, fp8"),
+        ({"mxfp4": '"marlin"'}, "s-one: mxfp4='marlin' will not do; leave it out: precision='bf16'"),
+        ({"shared_tokens": "1025"}, "shared_tokens=1025 will not do; use at most a prompt's 1024 tokens"),
+        ({"met_percent": "[100, 150]"}, "met_percent=150 will not do; use a percentage of at most 100"),
+        ({"ttft_p00_ms": "[1, 2]"}, "ttft_p00_ms=[1, 2] will not do; "),
+        (
+            {"tpot_mean_ms": "[1, 2]"},
+            "tpot_mean_ms=1 will not do; give output_tokens: an answer of one token",
+        ),
         ({"prefix_caching": "1"}, "s-one: prefix_caching=1 will not do; use true or false"),
         ({"locator": '" "'}, "s-one: locator=' ' will not do; use a string that is not empty"),
     ],
@@ -591,6 +605,7 @@ def test_what_was_chosen_late_and_what_gave_a_constant_is_what_the_notes_say():
         ("llm-d-h200", "burst"),
         ("llm-d-h200", "route"),
         ("llm-d-multi-tier", "burst"),
+        ("silicon-sample", "mxfp4"),
     }
     gave = [(found.id, "/".join(figure.path)) for found, figure in FIGURES if figure.constant]
     assert sorted(gave) == sorted(
@@ -782,3 +797,14 @@ def test_names_of_the_form_are_documented():
         assert re.search(rf"\b{name}\b", module.__doc__), name
     assert not set(ENGINES) & set(GPU_NAMES) - {"unknown"}
     assert len(set(PRECISIONS)) == len(PRECISIONS)
+
+
+def test_a_step_is_of_a_batch_or_of_streams():
+    says = "step_ms=10 will not do; give a batch or streams: a step is of so many sequences"
+    assert says in refusal(written(without=["streams", "ttft_mean_ms"], rate="2.0", step_ms="10"))
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "s.toml"
+    path.write_text("\ufeff" + written(), "utf8")
+    assert [found.id for found in read(path)] == ["s-one"]

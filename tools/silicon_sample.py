@@ -45,6 +45,8 @@ address = "https://pypi.org/project/aiconfigurator-core/0.12.0/"
 published = "2026"
 seen = 2026-12-01
 """
+MXFP4 = {"H100 SXM": "marlin", "H200": "marlin", "B200": "fp8"}  # by the scripts for gpt-oss-120b, since
+# January 2026: VLLM_MXFP4_USE_MARLIN=1, and VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1
 BY_SCRIPT = {  # benchmarks/*.sh of SemiAnalysisAI/InferenceX at the time: token budget, type of the cache
     ("gpt-oss-120b", "H100 SXM"): (8192, "bf16"),
     ("gpt-oss-120b", "H200"): (8192, "bf16"),
@@ -111,6 +113,8 @@ def measurement(key: tuple, series: dict[int, dict[str, str]], gave: bool) -> st
         budget, cached = BY_SCRIPT[model, gpu]
         lines.append(f"token_budget = {budget}")
         lines += ['cache_precision = "fp8"'] if cached == "fp8" else []
+    if model == "gpt-oss-120b":
+        lines += [f'mxfp4 = "{MXFP4[gpu]}"', 'chosen_late = ["mxfp4"]']
     if gave and prompt == 1024:
         lines.append('constant = ["ttft_mean_ms/0"]')
     return "\n[[measurement]]\n" + "\n".join(lines) + "\n"

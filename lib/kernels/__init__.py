@@ -11,6 +11,7 @@ guessed.
 
 from lib.kernels.price import (
     TODAY,
+    WAYS,
     Kernel,
     Rates,
     Runtime,
@@ -53,6 +54,7 @@ __all__ = [
     "OF_2024",
     "SCAN",
     "TODAY",
+    "WAYS",
     "ByKernels",
     "Chunks",
     "Kernel",

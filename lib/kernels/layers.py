@@ -251,4 +251,6 @@ class Parts:
             return f"{family}_fp4"
         if each > 0.9 and arithmetic != "bf16" and self.gpu.fp8_flops:
             return f"{family}_fp8" if family == "gemm" and not self.model.experts else f"{family}_fp8_block"
-        return "gemm_int4" if family == "gemm" else "experts_mxfp4"
+        if family == "gemm":
+            return "gemm_int4"
+        return f"experts_mxfp4_{self.runtime.mxfp4}" if self.runtime.mxfp4 else "experts_mxfp4"

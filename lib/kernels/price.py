@@ -106,6 +106,9 @@ class Kernel(NamedTuple):
 # ------------------------------------------------------------------ how an engine starts them
 
 
+WAYS = ("marlin", "fp8")  # to compute experts in MXFP4
+
+
 @dataclass(frozen=True)
 class Runtime:
     """How an engine starts its kernels.
@@ -114,16 +117,21 @@ class Runtime:
     - `recorded`: the most tokens of a step that is started as one recorded graph; None: any. A larger step
       takes `launch` seconds a kernel at least, for Python starts them one by one.
     - `cpu`: seconds between two steps in which the GPU waits.
+    - `mxfp4`: how experts in MXFP4 are computed, where it is told to do it otherwise: one of WAYS, by
+      Marlin's kernels or with inputs in FP8.
     """
 
     fused: bool = True
     recorded: int | None = None
     cpu: float = 0.0
+    mxfp4: str = ""
 
     def __post_init__(self) -> None:
         if self.recorded is not None:
             checks.counts_or_zero("Runtime", recorded=self.recorded)
         checks.not_negative("Runtime", cpu=self.cpu)
+        if self.mxfp4 not in ("", *WAYS):
+            raise ValueError(f"Runtime: mxfp4={self.mxfp4!r} is none; use one of {', '.join(WAYS)}, or ''")
 
 
 TODAY = Runtime()

@@ -42,7 +42,7 @@ def table(gpu: str, kernel: str, **fields: object) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fitted(gpu: str, kernel: str, form: str, found: Fit, source: str) -> str:
+def fitted(gpu: str, kernel: str, found: Fit, source: str) -> str:
     """A kernel's constants, with their errors and their source."""
     return table(
         gpu,
@@ -50,7 +50,7 @@ def fitted(gpu: str, kernel: str, form: str, found: Fit, source: str) -> str:
         start_us=micro(found.start),
         compute=found.compute,
         bandwidth=found.bandwidth,
-        form="sum" if kernel.startswith("gemm") and form == "sum" else None,
+        form="sum" if kernel.startswith("gemm") and found.form == "sum" else None,
         rows=found.rows,
         median_error=float(f"{found.median:.3f}"),
         p90_error=float(f"{found.p90:.3f}"),
@@ -118,7 +118,7 @@ def main() -> None:
             f"| {gpu.name} | {kernel} | {found.rows} | {found.start * 1e6:.3g} us, {shares} "
             f"| {found.median:.1%} | {found.p90:.1%} |"
         )
-        parts.append(fitted(gpu.name, kernel, form, found, source))
+        parts.append(fitted(gpu.name, kernel, found, source))
     parts += not_fitted(tables, vidur, known)
     file.write_text("\n".join(parts), encoding="utf8")
 

@@ -35,8 +35,9 @@ REDUCES = {
 }  # vLLM's version in the table of all-reduces, where not 0.24.0
 Entry = tuple[GPU, str, str, Rows, str]  # GPU, kernel, form, rows, table
 WEIGHT = {"bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "int4_wo": (4 + 16 / 128) / 8}  # bytes, with scales
-WEIGHT |= {"w4a16_mxfp4": (4 + 8 / 32) / 8, "nvfp4": (4 + 8 / 16) / 8}
+WEIGHT |= dict.fromkeys(("w4a16_mxfp4", "w4a8_mxfp4_mxfp8"), (4 + 8 / 32) / 8) | {"nvfp4": (4 + 8 / 16) / 8}
 NAMES = {"bfloat16": "bf16", "int4_wo": "int4", "w4a16_mxfp4": "mxfp4", "nvfp4": "fp4"}
+NAMES |= {"w4a8_mxfp4_mxfp8": "mxfp4_fp8", "marlin": "mxfp4_marlin"}
 
 
 def entries(tables: Path, aiter: Path, vidur: Path) -> Iterator[Entry]:
@@ -77,7 +78,9 @@ def rows(gpu: GPU, work: tuple[Column, Column], seconds: Column, kernel: str = "
 def gemms(tables: Path, gpu: GPU) -> Iterator[Entry]:
     """Matrix products under vLLM; in FP8 by blocks under SGLang or TensorRT-LLM.
 
-    (vLLM's were timed without a graph, so that every row holds the start of several kernels from Python.)
+    (vLLM's were timed without a graph, so that every row holds the start of several kernels from Python.) In
+    bf16 a product takes the longer of computing and reading. In narrower types it computes twice as fast and
+    more, and reading no longer hides behind that: the form is the one that fits its rows better.
     """
     old = gpu is A100_80GB
     files = {"bfloat16": "gemm/vllm/" + ("0.14.0" if old else "0.24.0")}
@@ -95,7 +98,8 @@ def gemms(tables: Path, gpu: GPU) -> Iterator[Entry]:
         row = chosen(table, fits)
         kernel = f"gemm_{NAMES.get(kind, kind)}"
         work = kernels.product(row["m"], row["k"], row["n"], WEIGHT[kind], kernels.input_bytes(kernel))
-        yield gpu, kernel, "max", rows(gpu, work, row["latency"] / 1e3, kernel), name
+        form = "max" if kind == "bfloat16" else "either"
+        yield gpu, kernel, form, rows(gpu, work, row["latency"] / 1e3, kernel), name
 
 
 def attention(tables: Path, gpu: GPU) -> Iterator[Entry]:
@@ -163,12 +167,20 @@ def latent_attention(tables: Path, gpu: GPU) -> Iterator[Entry]:
 
 
 def experts(tables: Path, gpu: GPU) -> Iterator[Entry]:
-    """Fused experts on one GPU, or its share of their width, tokens spread unevenly (a power law of 1.01)."""
+    """Fused experts on one GPU, or its share of their width, tokens spread unevenly (a power law of 1.01).
+
+    In MXFP4 rows of gpt-oss's own kernel; and apart from them those of Marlin's kernels, which widen weights
+    of four bits, in MXFP4 and in whole numbers: a table has one model's of each.
+    """
     old = gpu is A100_80GB
     table, name = read(tables, gpu, f"moe/vllm/{'0.14.0' if old else '0.24.0'}/moe_perf")
-    for kind in ("bfloat16", "fp8_block", "w4a16_mxfp4", "nvfp4"):
+    own = np.array(["gptoss" in source for source in table["kernel_source"]])
+    marlin = np.array(["marlin" in source for source in table["kernel_source"]]) & ~own
+    each = np.array([WEIGHT.get(dtype, 0.0) for dtype in table["moe_dtype"]])
+    for kind in ("bfloat16", "fp8_block", "w4a16_mxfp4", "marlin", "w4a8_mxfp4_mxfp8", "nvfp4"):
         width = table["inter_size"] / table["moe_tp_size"]
-        fits = (table["moe_dtype"] == kind) & (table["moe_ep_size"] == 1) & (width >= 128)
+        fits = marlin if kind == "marlin" else (table["moe_dtype"] == kind) & ~marlin
+        fits = fits & (table["moe_ep_size"] == 1) & (width >= 128)
         fits &= table["distribution"] == "power_law_1.01"
         row = chosen(table, fits)
         if not len(row["topk"]):
@@ -176,7 +188,7 @@ def experts(tables: Path, gpu: GPU) -> Iterator[Entry]:
         count, visits = row["num_experts"], row["topk"]
         visited = count * (1 - (1 - visits / count) ** row["num_tokens"])
         work = kernels.experts(
-            row["num_tokens"], visited, visits, row["hidden_size"], width[fits], 3, WEIGHT[kind]
+            row["num_tokens"], visited, visits, row["hidden_size"], width[fits], 3, each[fits]
         )
         kernel = f"experts_{NAMES.get(kind, kind)}"
         yield gpu, kernel, "sum", rows(gpu, work, row["latency"] / 1e3, kernel), name
