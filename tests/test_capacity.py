@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from random import Random
 
@@ -5,9 +6,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from lib.capacity import OVERLOADED, busy, drawn, full, mean_held, most
-from lib.hardware import H100_SXM, L40S
-from lib.models import QWEN2_5_7B
+from lib.capacity import (
+    OVERLOADED,
+    POWERS,
+    busy,
+    carries,
+    drawn,
+    full,
+    hands_over,
+    mean_held,
+    most,
+    reads,
+    refusal,
+    smallest,
+    starts,
+)
+from lib.hardware import H100_SXM, H200, L4, L40S, NVLINK, PCIE_4, RDMA_400G
+from lib.models import LLAMA_3_1_8B, LLAMA_3_1_70B, NEMOTRON_3_NANO, OPT_13B, QWEN2_5_7B, QWEN3_235B_FP8
 from lib.scheduler import vllm
 from lib.simulator import Collocated, Disaggregated, Engine, Pull, simulate
 from lib.workload import Request, poisson
@@ -95,3 +110,76 @@ def test_more_engines_are_less_busy_and_the_floor_is_what_keeps_up(rate, count):
 def test_a_long_load_is_drawn_from_evenly():
     assert len(drawn(poisson(1, 1000, 0))) == 200
     assert len(drawn(poisson(1, 7, 0))) == 7
+
+
+# ------------------------------------------------------------------ does it start?
+
+FITS = (LLAMA_3_1_8B, H100_SXM, 2, 8000)
+
+
+def test_what_starts_is_not_refused():
+    starts("it", *FITS)
+    reads("it", LLAMA_3_1_8B, LLAMA_3_1_8B.context)
+    carries("it", L40S, PCIE_4)
+    carries("it", H100_SXM, RDMA_400G)
+    hands_over("it", LLAMA_3_1_8B, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "degree", "longest", "words"),
+    [
+        (LLAMA_3_1_8B, H100_SXM, 3, 8000, "32 heads, which 3 GPUs cannot share; use 1 or 2 or 4 or 8"),
+        (QWEN2_5_7B, L40S, 8, 8000, "28 heads, which 8 GPUs cannot share; use 1 or 2 or 4"),
+        (QWEN3_235B_FP8, H200, 8, 8000, "192 on each .*; use 2 or 4"),  # blocks of 128
+        (LLAMA_3_1_8B, H100_SXM, 16, 8000, "8 H100 SXM do; use 1 or 2 or 4 or 8"),
+        (LLAMA_3_1_70B, H100_SXM, 1, 8000, "141.1 GB of weights in 72.0 GB usable .*; use 2 or 4 or 8"),
+        (LLAMA_3_1_8B, L40S, 1, 210_000, "the longest request has 210,000; use 2 or 4 or 8"),
+        (LLAMA_3_1_70B, L4, 1, 10**6, "use a smaller model, shorter requests or a larger GPU"),
+        (LLAMA_3_1_8B, H100_SXM, 0, 8000, "tensor_parallel=0"),
+    ],
+)
+def test_an_engine_that_would_not_start_is_refused_with_the_degrees_that_would_do(
+    model, gpu, degree, longest, words
+):
+    with pytest.raises(ValueError, match=words) as refused:
+        starts("it", model, gpu, degree, longest)
+    assert str(refused.value).startswith("it: ")
+    named = re.search(r"; use ([\d or]+)$", str(refused.value))
+    for able in named[1].split(" or ") if named else ():
+        starts("it", model, gpu, int(able), longest)
+
+
+@pytest.mark.parametrize("model", [QWEN2_5_7B, LLAMA_3_1_70B, QWEN3_235B_FP8])
+def test_the_smallest_engine_is_the_first_that_starts(model):
+    degree = smallest(model, H200, 9000)
+    starts("it", model, H200, degree, 9000)
+    assert all(refusal(model, H200, less, 9000) for less in POWERS if less < degree)
+
+
+def test_a_request_longer_than_what_the_model_reads_is_refused():
+    with pytest.raises(ValueError, match="2,049 tokens, prompt and answer, but OPT-13B reads 2,048"):
+        reads("it", OPT_13B, 2049)
+    reads("it", replace(OPT_13B, context=None), 10**9)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "link", "words"),
+    [(L40S, NVLINK, "and no NVLink; use"), (L40S, RDMA_400G, "use a link of at most 200 Gb/s")],
+)
+def test_a_link_that_the_card_cannot_feed_is_refused(gpu, link, words):
+    with pytest.raises(ValueError, match=words):
+        carries("it", gpu, link)
+
+
+@pytest.mark.parametrize(
+    ("model", "degrees", "words"),
+    [
+        (LLAMA_3_1_8B, (4, 6), "neither divides the other"),
+        (NEMOTRON_3_NANO, (1, 2), "between equal degrees only"),
+    ],
+)
+def test_degrees_between_which_no_cache_is_handed_over_are_refused(model, degrees, words):
+    for both in (degrees, degrees[::-1]):
+        with pytest.raises(ValueError, match=words):
+            hands_over("it", model, *both)
+    hands_over("it", model, degrees[0], degrees[0])

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ FLAGS = st.sampled_from([
     "--trace-time", "--new-tokens", "--ttft-s", "--tpot-ms", "--itl-ms", "--gap-ms", "--target",
     "--handoff-s",
     "--prefill-ms", "--decode-ms", "--cpu-ms-per-request", "--price", "--gpu", "--model", "--calibrate",
-    "--history-can-change",
+    "--history-can-change", "--steps",
 ])  # fmt: skip
 
 
@@ -118,6 +119,34 @@ def test_no_flags_do_more_than_be_refused(pairs):
                 status = main(given)
             except SystemExit as left:
                 status = left.code
+    assert status in (0, 2)
+    assert error.getvalue().count("\n") == (1 if status else 0)
+
+
+FILES = sorted(TRACES.iterdir()) + sorted((TRACES.parent / "configs").glob("*.json"))[:20]
+
+
+@given(
+    st.sampled_from(FILES), st.lists(st.tuples(st.integers(0, 5000), st.binary(max_size=4)), max_size=6),
+    st.integers(0, 6000), st.sampled_from(["--trace", "--model"]),
+)  # fmt: skip
+@settings(deadline=None, max_examples=150)
+def test_no_bytes_of_a_file_do_more_than_be_refused(file, changes, length, flag):
+    """Files that people have, with bytes changed and an end cut off, as a recording and as a model."""
+    held = bytearray(file.read_bytes()[:length])
+    for place, new in changes:
+        held[place % (len(held) + 1) : place % (len(held) + 1) + len(new)] = new
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"file{file.suffix}"
+        path.write_bytes(held)
+        asked = ["--gpu", "L40S", "--link", "PCIe 4.0", "--itl-ms", "100", flag, str(path)]
+        asked += ["--model", "qwen2.5-7b"] if flag == "--trace" else ["--rate", "1"]
+        out, error = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
+            patch.setattr(command, "decide", lambda case, tell: None)
+            patch.setattr(command, "report", lambda case, advice: "Answer")
+            with contextlib.redirect_stderr(error):
+                status = main(asked)
     assert status in (0, 2)
     assert error.getvalue().count("\n") == (1 if status else 0)
 

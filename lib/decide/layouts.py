@@ -247,12 +247,11 @@ class Look:
         return self.found[sight]
 
     def play(self, layout: Pool | Split, copy: float | Link | None) -> Seen:
-        """Play it; a split without copies long enough to see how much time these may take."""
+        """Play it. A split with copies and without begins with as many requests: else their luck differs."""
         deployment = deployed(self.case, layout, copy)
-        if copy == 0:
-            return seen(self.case, deployment, first=SEARCHED)
         small = isinstance(layout, Pool) and layout.budget
-        return seen(self.case, deployment, rough=1.0 if small else self.rough)
+        rough = 1.0 if small or copy == 0 else self.rough
+        return seen(self.case, deployment, rough=rough, first=SEARCHED)
 
 
 def deployed(case: Case, layout: Pool | Split, copy: float | Link | None = None) -> Deployment:
