@@ -30,7 +30,7 @@ DEFAULTS = {
     cut_points.Cut: {"fixed": 0},
     cut_points.cuts: {"prompt_tokens": 8192, "output_tokens": 256, "images": 4, "side": 640},
     decide.poisson: {"prompt": 8192, "output": 256, "spread": 0.0, "hit_rate": 0.0},
-    decide.reached: {"tensor_parallel": 1},
+    decide.Timed: {"tensor_parallel": 1},
     decide.Case: {"gpus": 2, "target": 0.9},
     decide.table.box: {"prompt": 8192, "output": 256},
     simulator.Collocated: {"replicas": 1},

@@ -40,7 +40,6 @@ EDITS = {  # chapter: (what stands there, what a reader puts in its place)
     ),
     "reasoning_trace": ("(8, 6, 6, 4)", "(8, 5, 7, 4)"),
     "roofline": ("prefill(QWEN2_5_7B, 8192)", "prefill(QWEN2_5_7B, 4096)"),
-    "small_steps": ("decode_context=8192 + 128)", "decode_context=1024)"),
     "third_job": ("prompt, answer = 100_000, 1000", "prompt, answer = 10_000, 1000"),
     "three_claims": ("Weather in Paris?", "Weather in Rome?"),
     "two_pools": ("CONTEXT, TARGET = 4096", "CONTEXT, TARGET = 8192"),

@@ -512,7 +512,7 @@ def test_a_form_says_that_a_download_failed_and_recovers(browser, address, missi
     roofline.get_by_text("could not be loaded").wait_for()
     tab.unroute(re.compile(re.escape(missing)))
     roofline.get_by_role("button", name="Try again").click()
-    roofline.get_by_text("Computed here").wait_for()
+    roofline.get_by_text("Computed here").wait_for(timeout=90_000)
     tab.close()
 
 
@@ -528,7 +528,7 @@ def test_a_form_says_that_python_does_not_come_and_recovers(browser, address):
     roofline.get_by_text("Python does not come").wait_for()
     tab.unroute(re.compile("lib.zip"))
     roofline.get_by_role("button", name="Try again").click()
-    roofline.get_by_text("Computed here").wait_for()
+    roofline.get_by_text("Computed here").wait_for(timeout=90_000)
     tab.close()
 
 

@@ -79,7 +79,8 @@ def form(calculator: Calculator, **knobs: object) -> Html:
     )
     names = [mark["name"] for mark in plot["marks"]]
     result = [*answer["say"], plot["title"], *names]
-    lines = [calculator.title, f"{elsewhere}{call}.", *asked, ALT + LOADING, *map(typeset, result), *said]
+    lines = [calculator.title, f"{elsewhere}{call}.", *asked, STOP, ALT + LOADING]
+    lines += [*map(typeset, result), *said]
     lines += [line for table in tables(answer) for line in table_lines(table)]
     text = f"<form: {calculator.title}>\n" + "\n".join(answer["say"])
     return Html(markup, text, record=recorded([*lines, *coordinates]))
